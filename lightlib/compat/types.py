@@ -60,6 +60,9 @@ class LRSchedulerConfigType(TypedDict, total=False):
     reduce_on_plateau: bool
     monitor: str | None
     strict: bool
+    begin: int
+    end: int | None
+    convert_to_iter_based: bool
 
 
 class OptimizerConfig(TypedDict):

@@ -38,7 +38,12 @@ from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.save import RunIdentity
 from lightlib.core.run import loop
 from lightlib.core.run.hooks import STEPS, Hooks, scoped, stoppable
-from lightlib.core.run.lightning_order import clear_and_backward, step_of_counted_batch, then_schedules
+from lightlib.core.run.lightning_order import (
+    clear_and_backward,
+    step_of_counted_batch,
+    then_batch_schedules,
+    then_schedules,
+)
 from lightlib.core.run.optimization import Optimization
 from lightlib.core.run.parts import PREDICT, TEST, Evaluations, Stage, StopRequests
 from lightlib.core.run.run import Run
@@ -333,7 +338,9 @@ class Builder:
             return Optimization(module, strategy, hooks, window, none, clip_defaults, module.backward)
         plan = self.plan(train_data.expected_batches if train_data is not None else 0)
         check_optimization(module, settings)
-        given, configs = self.timed(module, "configure_optimizers", configure)(module, plan)
+        given, configs = self.timed(module, "configure_optimizers", configure)(
+            module, plan, not overrides(module, Module, "lr_scheduler_step")
+        )
         check_schedulers(module, configs)
         optimizers = [strategy.optimizer(optimizer) for optimizer in given]
         if scaler is not None and strategy.shares_overflow:
@@ -421,6 +428,8 @@ class Builder:
         run_batch, backward = optimization.run_batch, optimization.backward
         if active().steps_early and optimization.schedules.may_step_early:
             run_batch = then_schedules(run_batch)
+        if optimization.schedules.by_batch:
+            run_batch = then_batch_schedules(run_batch)
         if active().clears_late:
             backward = partial(clear_and_backward, optimization, backward)
         strategy = type(self.strategy).__name__

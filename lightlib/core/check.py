@@ -170,6 +170,8 @@ def check_schedulers(module: Module, configs: Iterable[Any]) -> None:
     if not module.automatic_optimization or overrides(module, Module, "lr_scheduler_step"):
         return
     for config in configs:
+        if config.counts or config.interval == "manual":
+            continue
         name, step = type(config.scheduler).__name__, config.scheduler.step
         try:
             inspect.signature(step).bind(*([0.0] if config.reduce_on_plateau else []))

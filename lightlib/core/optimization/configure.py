@@ -9,18 +9,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import (
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    LambdaLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+)
 
 from lightlib import report
 from lightlib.conventions import tolerate
-from lightlib.core.optimization.schedules import SchedulerConfig, check_schedule
+from lightlib.core.optimization.conversion import in_steps
+from lightlib.core.optimization.schedule_checks import check_schedule
+from lightlib.core.optimization.schedules import SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
 
-_KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau")
+_KEYS = (
+    *("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau"),
+    *("begin", "end", "convert_to_iter_based"),
+)
 _GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
 _FORMS = (
     "an Optimizer, a list of them, ([optimizers], [schedulers]), a dict {'optimizer': …, 'lr_scheduler': …}, a list "
@@ -28,10 +39,13 @@ _FORMS = (
 )
 
 
-def configure(module: Module, plan: Plan) -> tuple[list[Optimizer], list[SchedulerConfig]]:
-    """Call `module.configure_optimizers` and return its optimizers and schedules."""
+def configure(module: Module, plan: Plan, counted: bool = True) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+    """Call `module.configure_optimizers` and return its optimizers and schedules.
+
+    With `counted`, schedulers that have timm's methods get the numbers of the step and of the epoch.
+    """
     returned = module.configure_optimizers()
-    late = _LateValues(module, plan)
+    late = _LateValues(module, plan, counted)
     optimizers, configs = ([], []) if returned is None else _parts(returned, late)
     _check_optimizers(optimizers, module)
     for config in configs if module.automatic_optimization else ():
@@ -49,8 +63,8 @@ def configure(module: Module, plan: Plan) -> tuple[list[Optimizer], list[Schedul
 class _LateValues:
     """Builds optimizers and schedulers from factories that take numbers of the run as arguments."""
 
-    def __init__(self, module: Module, plan: Plan) -> None:
-        self.module = module
+    def __init__(self, module: Module, plan: Plan, counted: bool) -> None:
+        self.module, self._counted = module, counted
         self.values = {
             "total_steps": plan.total_steps,
             "epochs": plan.max_epochs,
@@ -73,18 +87,26 @@ class _LateValues:
             fix="return [optimizer], [scheduler]" if is_scheduler else adam,
         )
 
-    def scheduler(self, given: Any, optimizer: Optimizer) -> Any:
+    def scheduler(self, given: Any, optimizer: Optimizer, begin: Any = None) -> Any:
+        """Return the scheduler, built if need be. One that begins later leaves the learning rates as they are now."""
         if hasattr(given, "step") and hasattr(given, "state_dict") and not isinstance(given, type):
             return given
         if callable(given):
-            return self._built(
-                given, optimizer, "a scheduler", "torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)"
-            )
+            before = [group["lr"] for group in optimizer.param_groups]
+            fix = "torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)"
+            built = self._built(given, optimizer, "a scheduler", fix)
+            if begin:
+                _keep_until_begin(built, optimizer, before)
+            return built
         raise ArgumentTypeError(
             f"configure_optimizers gave {_shown(given)} where a scheduler belongs.",
             expected="an object with `step` and `state_dict`, or a factory that takes the optimizer.",
             fix="torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)",
         )
+
+    def counts(self, scheduler: Any) -> bool:
+        """Whether a scheduler has timm's methods, and the run calls them."""
+        return self._counted and hasattr(scheduler, "step_update")
 
     def _built(self, factory: Callable[..., Any], first: Any, what: str, fix: str) -> Any:
         accepted = self._accepted(factory)
@@ -165,10 +187,36 @@ def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | 
         given = {"scheduler": given}
     fix = "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}"
     given = _known_keys("A scheduler's dict has", given, _KEYS, fix)
-    config = SchedulerConfig(**{**given, "scheduler": late.scheduler(given["scheduler"], optimizer)})
+    if given.get("convert_to_iter_based") is True:
+        given = in_steps(given, late.values["steps_per_epoch"])
+    config = SchedulerConfig(
+        **{**given, "scheduler": late.scheduler(given["scheduler"], optimizer, given.get("begin"))}
+    )
     config.monitor = config.monitor or monitor
-    config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
+    config.counts = late.counts(config.scheduler)
+    config.reduce_on_plateau = (
+        config.reduce_on_plateau
+        or isinstance(config.scheduler, ReduceLROnPlateau)
+        or (config.counts and config.monitor is not None)
+    )
     return config
+
+
+def _keep_until_begin(scheduler: Any, optimizer: Optimizer, before: Sequence[Any]) -> None:
+    """Restore the learning rates that building a schedule changed, unless it computes each from the one before."""
+    changed = [
+        group for group, rate in zip(optimizer.param_groups, before, strict=True) if float(group["lr"]) != float(rate)
+    ]
+    from_base = isinstance(scheduler, (LambdaLR, OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts))
+    if changed and not from_base and not getattr(scheduler, "closed_form", False):
+        name = type(scheduler).__name__
+        raise MisconfigurationException(
+            f"{name} has a 'begin', but changes the learning rate as soon as it is built.",
+            expected="a schedule that leaves it as it is until its first step.",
+            fix=f"torch.optim.lr_scheduler.SequentialLR(optimizer, [first, {name}(…)], milestones=[begin])",
+        )
+    for group, rate in zip(optimizer.param_groups, before, strict=True):
+        group.update(lr=rate)
 
 
 def _known_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: str) -> Mapping[str, Any]:

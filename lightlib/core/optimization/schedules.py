@@ -1,21 +1,20 @@
-"""Learning-rate schedules: when they step, and checks that they fit the run."""
+"""Learning-rate schedules: when they step."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from torch.optim import Optimizer
-
 from lightlib import report
-from lightlib.conventions import tolerate
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest
+from lightlib.errors import MisconfigurationException, nearest
 
-_INTERVALS = ("step", "epoch")
+UNITS = {"step": "optimizer step", "epoch": "epoch", "batch": "batch"}
 
 
 @dataclass
@@ -24,12 +23,17 @@ class SchedulerConfig:
 
     Attributes:
         scheduler: Any object with `step` and `state_dict`.
-        interval: ``"step"`` for optimizer steps, ``"epoch"`` for epochs.
+        interval: ``"step"`` for optimizer steps, ``"epoch"`` for epochs, ``"batch"`` for batches, which are more than
+            the optimizer steps if gradients are accumulated, ``"manual"`` if only the module steps it.
         frequency: Steps at every n-th interval.
         monitor: The metric that a plateau scheduler reads.
         strict: Whether a missing metric is an error rather than a warning.
         name: The name for `LearningRateMonitor`.
         reduce_on_plateau: Whether to pass the monitored value to `step`.
+        begin: Intervals that pass before the first one that counts.
+        end: The last interval that counts; None for the run's last one.
+        convert_to_iter_based: Whether it was given in epochs, and was built for optimizer steps.
+        counts: Whether it is one of timm's, which get the number of steps and of epochs; the run decides.
     """
 
     scheduler: Any
@@ -39,13 +43,28 @@ class SchedulerConfig:
     reduce_on_plateau: bool = False
     monitor: str | None = None
     strict: bool = True
+    begin: int = 0
+    end: int | None = None
+    convert_to_iter_based: bool = False
+    counts: bool = False
+
+    def due(self, number: int) -> bool:
+        """Whether it steps at the interval with this number; the first one is 1."""
+        passed = number - self.begin
+        return passed > 0 and passed % self.frequency == 0 and (self.end is None or number <= self.end)
+
+    def calls(self, intervals: float) -> int:
+        """Return how often it steps in a run of so many intervals."""
+        last = intervals if self.end is None else min(intervals, self.end)
+        return max(0, int(last - self.begin)) // self.frequency
 
 
 class Schedules:
     """All schedules of a run. Only this class steps them, and never in manual optimization.
 
     Attributes:
-        by_step: Those that advance with optimizer steps in automatic optimization.
+        by_step: Those that advance with optimizer steps in automatic optimization, or count them.
+        by_batch: Those that advance with batches.
         epoch_stepped: Whether those that advance with epochs and read no metric have done so for the running epoch.
     """
 
@@ -60,8 +79,11 @@ class Schedules:
     ) -> None:
         self.configs = list(configs)
         self._automatic, self._mean = automatic, mean
-        self.by_step = [config for config in configs if automatic and config.interval == "step"]
-        self._by_epoch = [config for config in configs if automatic and config.interval == "epoch"]
+        stepped = [config for config in configs if automatic]
+        self.by_step = [config for config in stepped if config.interval == "step" or config.counts]
+        self.by_batch = [config for config in stepped if config.interval == "batch"]
+        self._by_epoch = [config for config in stepped if config.interval == "epoch"]
+        self._first = {id(config) for config in stepped}
         self._step, self._step_of_batch = step, step_of_batch or step
         self.epoch_stepped = False
         self._metrics = metrics
@@ -69,23 +91,29 @@ class Schedules:
     def step_batch(self, progress: Progress) -> None:
         """Advance after an optimizer step, which `progress` does not count yet."""
         for config in self.by_step:
-            if (progress.step + 1) % config.frequency == 0:
+            if config.counts:
+                config.scheduler.step_update(progress.step + 1)
+            elif config.due(progress.step + 1):
+                self._advance(config, self._step_of_batch)
+
+    def step_micro_batch(self, progress: Progress) -> None:
+        """Advance after a batch, which `progress` does not count yet."""
+        for config in self.by_batch:
+            if config.due(progress.batch + 1):
                 self._advance(config, self._step_of_batch)
 
     def step_epoch(self, progress: Progress) -> None:
         """Advance at the end of an epoch, which `progress` does not count yet."""
         for config in self._by_epoch:
-            if (progress.epoch + 1) % config.frequency == 0 and not (
-                self.epoch_stepped and not config.reduce_on_plateau
-            ):
-                self._advance(config, self._step)
+            if config.due(progress.epoch + 1) and not (self.epoch_stepped and not config.reduce_on_plateau):
+                self._advance(config, self._step_of_epoch(config, progress, self._step))
         self.epoch_stepped = False
 
     def step_epoch_early(self, progress: Progress) -> None:
         """Advance after the last batch of an epoch, before its hooks; plateau schedules wait for the metrics."""
         for config in self._by_epoch:
-            if (progress.epoch + 1) % config.frequency == 0 and not config.reduce_on_plateau:
-                self._advance(config, self._step_of_batch)
+            if config.due(progress.epoch + 1) and not config.reduce_on_plateau:
+                self._advance(config, self._step_of_epoch(config, progress, self._step_of_batch))
         self.epoch_stepped = True
 
     def continue_epoch(self, stepped: bool) -> None:
@@ -97,7 +125,16 @@ class Schedules:
         """Whether a schedule advances with epochs and reads no metric."""
         return any(not config.reduce_on_plateau for config in self._by_epoch)
 
+    @staticmethod
+    def _step_of_epoch(
+        config: SchedulerConfig, progress: Progress, step: Callable[[Any, Any], None]
+    ) -> Callable[[Any, Any], None]:
+        return partial(_step_to, progress.epoch + 1) if config.counts else step
+
     def _advance(self, config: SchedulerConfig, step: Callable[[Any, Any], None]) -> None:
+        if id(config) in self._first:
+            self._first.discard(id(config))
+            step = partial(_step_first, step)
         if not config.reduce_on_plateau:
             return step(config.scheduler, None)
         metrics, monitor = self._metrics(), str(config.monitor)
@@ -117,7 +154,8 @@ class Schedules:
     def use(self, scheduler: Any) -> list[SchedulerConfig]:
         """Step this scheduler once per epoch from now on, in place of the present ones, which are returned."""
         before, config = self.configs, SchedulerConfig(scheduler)
-        self.configs, self.by_step, self._by_epoch = [config], [], [config] if self._automatic else []
+        self.configs, self._by_epoch = [config], [config] if self._automatic else []
+        self.by_step, self.by_batch = [], []
         return before
 
     def state_dict(self) -> list[Any]:
@@ -131,15 +169,26 @@ class Schedules:
         """Return one line per schedule, for instance ``StepLR: every epoch = 1875 optimizer steps``."""
         lines = []
         for config in self.configs:
-            name, unit = type(config.scheduler).__name__, "optimizer step" if config.interval == "step" else "epoch"
-            if not self._automatic:
-                lines.append(f"{name}: stepped by the module (manual optimization)")
-                continue
-            text = f"{name}: every {unit}" if config.frequency == 1 else f"{name}: every {config.frequency} {unit}s"
-            if unit == "epoch" and 0 < plan.steps_per_epoch < math.inf:
-                text += f" = {int(plan.steps_per_epoch) * config.frequency} optimizer steps"
-            lines.append(text + (f", reads {config.monitor!r}" if config.reduce_on_plateau else ""))
+            name = type(config.scheduler).__name__
+            if not self._automatic or config.interval == "manual":
+                why = "manual optimization" if not self._automatic else 'interval "manual"'
+                lines.append(f"{name}: stepped by the module ({why})")
+            elif config.counts:
+                lines.append(f"{name}: counts every optimizer step and every epoch")
+            else:
+                lines.append(name + _rhythm(config, plan))
         return lines
+
+
+def _rhythm(config: SchedulerConfig, plan: Plan) -> str:
+    unit = UNITS[config.interval]
+    several = "batches" if unit == "batch" else f"{unit}s"
+    text = f": every {unit}" if config.frequency == 1 else f": every {config.frequency} {several}"
+    if unit == "epoch" and 0 < plan.steps_per_epoch < math.inf:
+        text += f" = {int(plan.steps_per_epoch) * config.frequency} optimizer steps"
+    if config.begin or config.end is not None:
+        text += f", after {unit} {config.begin}" + (f" and up to {unit} {config.end}" if config.end is not None else "")
+    return text + (f", reads {config.monitor!r}" if config.reduce_on_plateau else "")
 
 
 def step_scheduler(scheduler: Any, metric: Any) -> None:
@@ -150,82 +199,15 @@ def step_scheduler(scheduler: Any, metric: Any) -> None:
         scheduler.step(metric)
 
 
-def check_schedule(config: SchedulerConfig, optimizers: Sequence[Optimizer], plan: Plan) -> None:
-    """Raise if a schedule is invalid or cannot fit the run, and warn if it probably does not."""
-    name = type(config.scheduler).__name__
-    if config.interval not in _INTERVALS:
-        raise MisconfigurationException(
-            f"The scheduler {name} has interval={config.interval!r}.{nearest(str(config.interval), _INTERVALS)}",
-            expected="'step' (optimizer steps) or 'epoch'.",
-            fix="{'scheduler': scheduler, 'interval': 'step'}",
-        )
-    frequency: Any = config.frequency
-    if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
-        raise MisconfigurationException(
-            f"The scheduler {name} has frequency={config.frequency!r}.",
-            expected="an int of at least 1.",
-            fix="leave it out to step at every interval.",
-        )
-    _check_types(config, name)
-    if config.reduce_on_plateau and not config.monitor:
-        raise MisconfigurationException(
-            f"The scheduler {name} has no metric to read.",
-            expected="the name of a logged metric under 'monitor'.",
-            fix="return {'optimizer': …, 'lr_scheduler': scheduler, 'monitor': 'val_loss'}",
-        )
-    owner = getattr(config.scheduler, "optimizer", None)
-    if isinstance(owner, Optimizer) and all(owner is not optimizer for optimizer in optimizers):
-        raise MisconfigurationException(
-            f"The scheduler {name} belongs to an optimizer that configure_optimizers does not return.",
-            expected="every scheduler's optimizer among the returned ones.",
-            fix="build the scheduler with the optimizer that you return.",
-        )
-    _report_misfit(config, plan)
+def _step_to(number: int, scheduler: Any, metric: Any) -> None:
+    if metric is None:
+        scheduler.step(number)
+    else:
+        scheduler.step(number, metric)
 
 
-def _check_types(config: SchedulerConfig, name: str) -> None:
-    given: list[tuple[str, Any, type, str, str]] = [
-        ("monitor", config.monitor, str, "the name of a logged metric", "'val_loss'"),
-        ("strict", config.strict, bool, "True or False", "False"),
-        ("reduce_on_plateau", config.reduce_on_plateau, bool, "True or False", "True"),
-        ("name", config.name, str, "a string", "'lr'"),
-    ]
-    for key, value, kind, expected, example in given:
-        if value is not None and not isinstance(value, kind):
-            raise ArgumentTypeError(
-                f"The scheduler {name} has {key}={value!r:.60} ({type(value).__name__}).",
-                expected=f"{expected}.",
-                fix=f"{{'scheduler': scheduler, {key!r}: {example}}}",
-            )
-
-
-def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
-    scheduler, name = config.scheduler, type(config.scheduler).__name__
-    if plan.num_batches == 0 or plan.total_steps == math.inf:
-        return
-    if config.interval == "epoch" and plan.steps_per_epoch == math.inf:
-        return
-    intervals = plan.total_steps if config.interval == "step" else plan.total_steps / plan.steps_per_epoch
-    calls = int(intervals) // config.frequency
-    if config.interval == "epoch" and calls == 0:
-        report.warn(
-            f"{name} steps at the end of every epoch, but this run ends before its first epoch does: the learning "
-            "rate will never change. Write {'scheduler': scheduler, 'interval': 'step'} to step it with the optimizer.",
-        )
-    times = "once" if calls == 1 else f"{calls} times"
-    for attribute in ("total_steps", "T_max", "total_iters"):
-        total = getattr(scheduler, attribute, None)
-        if not isinstance(total, int) or (attribute == "total_iters" and name != "PolynomialLR") or total == calls:
-            continue
-        text = f"{name} is built for {total} steps ({attribute}={total}), but this run calls it {times}"
-        if attribute == "total_steps" and total < calls:
-            error = MisconfigurationException(
-                f"{text}: it would raise an error at call {total + 1}.",
-                expected=f"{attribute}={calls} (it steps every {config.interval}).",
-                fix=f"'lr_scheduler': {{'scheduler': lambda optimizer, total_steps: {name}(optimizer, …, "
-                "total_steps=total_steps), 'interval': 'step'}",
-            )
-            tolerate(error, "training begins, and ends with an error at that call")
-            continue
-        ends = "stops before its end" if total > calls else "continues after its end"
-        report.warn(f"{text}: it {ends}. Pass {attribute}={calls}, or another interval.", report.PossibleUserWarning)
+def _step_first(step: Callable[[Any, Any], None], scheduler: Any, metric: Any) -> None:
+    """Step without torch's warning about the order: the first step may follow a resume, not an optimizer step."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step", category=UserWarning)
+        step(scheduler, metric)

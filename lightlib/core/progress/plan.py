@@ -154,3 +154,16 @@ class Plan:
         if self.last_epoch_batches < math.inf:
             by_epochs -= self.steps_per_epoch - math.ceil(self.last_epoch_batches / self.accumulate)
         return min(by_epochs, self.max_steps)
+
+    @property
+    def total_batches(self) -> float:
+        """Batches of the entire run, also those without an optimizer step; `inf` if no limit is known."""
+        if self.num_batches == math.inf:
+            return self.max_steps * self.accumulate
+        by_epochs = self.max_epochs * self.num_batches
+        if self.last_epoch_batches < math.inf:
+            by_epochs -= self.num_batches - self.last_epoch_batches
+        if self.max_steps == math.inf:
+            return by_epochs
+        epochs, steps = divmod(self.max_steps, max(1, self.steps_per_epoch))
+        return min(by_epochs, epochs * self.num_batches + min(steps * self.accumulate, self.num_batches))

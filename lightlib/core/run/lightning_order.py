@@ -1,4 +1,4 @@
-"""Lightning's order within a batch: when gradients are cleared and schedules step."""
+"""The order within a batch: Lightning's where it differs, and schedules that step with batches."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ def then_schedules(run_batch: Callable[..., Any]) -> Callable[..., Any]:
         output = run_batch(run, batch, i, steps_now)
         if run.exhausted:
             run.optimization.schedules.step_epoch_early(run.progress)
+        return output
+
+    return run_and_step
+
+
+def then_batch_schedules(run_batch: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `run_batch`, with the schedules that step with batches stepped after each."""
+
+    def run_and_step(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
+        output = run_batch(run, batch, i, steps_now)
+        run.optimization.schedules.step_micro_batch(run.progress)
         return output
 
     return run_and_step

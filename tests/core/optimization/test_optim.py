@@ -244,7 +244,7 @@ class TestRefused:
         ("config", "text"),
         [
             ({"interval": "steps"}, "interval='steps'. Did you mean 'step'?"),
-            ({"interval": "batch"}, "interval='batch'"),
+            ({"interval": "week"}, "interval='week'"),
             ({"frequency": 0}, "frequency=0"),
             ({"frequency": 1.5}, "frequency=1.5"),
             ({"intervall": "step"}, "the unknown key 'intervall'. Did you mean 'interval'?"),

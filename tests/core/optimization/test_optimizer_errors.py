@@ -22,7 +22,10 @@ STEP_LR = "torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)"
 TWO_LISTS = "return [optimizer], [scheduler]"
 GROUP = "keys among 'optimizer', 'lr_scheduler', 'monitor', 'frequency'."
 A_GROUP = "return {'optimizer': optimizer, 'lr_scheduler': scheduler}"
-KEYS = "keys among 'scheduler', 'interval', 'frequency', 'monitor', 'strict', 'name', 'reduce_on_plateau'."
+KEYS = (
+    "keys among 'scheduler', 'interval', 'frequency', 'monitor', 'strict', 'name', 'reduce_on_plateau', 'begin', "
+    "'end', 'convert_to_iter_based'."
+)
 A_DICT = "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}"
 
 
@@ -156,15 +159,15 @@ def test_what_is_returned(returned, kind, what, expected, fix):
         ),
         (
             {"interval": "steps"}, WRONG, "The scheduler StepLR has interval='steps'. Did you mean 'step'?",
-            "'step' (optimizer steps) or 'epoch'.", "{'scheduler': scheduler, 'interval': 'step'}",
+            "'step' (optimizer steps), 'epoch', 'batch' or 'manual'.", "{'scheduler': scheduler, 'interval': 'step'}",
         ),
         (
-            {"interval": "batch"}, WRONG, "The scheduler StepLR has interval='batch'.",
-            "'step' (optimizer steps) or 'epoch'.", "{'scheduler': scheduler, 'interval': 'step'}",
+            {"interval": "week"}, WRONG, "The scheduler StepLR has interval='week'.",
+            "'step' (optimizer steps), 'epoch', 'batch' or 'manual'.", "{'scheduler': scheduler, 'interval': 'step'}",
         ),
         (
             {"interval": None}, WRONG, "The scheduler StepLR has interval=None.",
-            "'step' (optimizer steps) or 'epoch'.",
+            "'step' (optimizer steps), 'epoch', 'batch' or 'manual'.",
             "{'scheduler': scheduler, 'interval': 'step'}",
         ),
         (
