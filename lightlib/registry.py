@@ -58,6 +58,9 @@ _SCHEDULERS = {
     **_from("torch.optim.lr_scheduler", "ChainedScheduler ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts"),
     **_from("torch.optim.lr_scheduler", "CyclicLR ExponentialLR LambdaLR LinearLR MultiStepLR MultiplicativeLR"),
     **_from("torch.optim.lr_scheduler", "OneCycleLR PolynomialLR SequentialLR StepLR"),
+    **_from("lightlib.schedulers", "ConstantWarmupLR CosineAnnealingWarmupLR CosineRestartLR FlatAnnealingLR"),
+    **_from("lightlib.schedulers", "FlatAnnealingWarmupLR InverseSquareRootLR LinearWarmupLR MultiStepWarmupLR"),
+    **_from("lightlib.schedulers", "PolynomialWarmupLR WarmupStableDecayLR"),
     "ReduceLROnPlateau": "lightlib.cli:ReduceLROnPlateau",  # torch's, and the metric that it looks at
 }
 _CALLBACKS = _from(

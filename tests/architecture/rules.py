@@ -25,7 +25,7 @@ ORDER = (
     "version | lazy | safe_files | torch_private | tree | errors > report > conventions > registry",
     "accelerators",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
-    "precision | profilers | optim | loggers",
+    "precision | profilers | optim | schedulers | loggers",
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "callbacks.finetuning | callbacks.monitors | callbacks.pruning | callbacks.tuning",

@@ -126,7 +126,7 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
         if not isinstance(total, int) or (attribute == "total_iters" and name != "PolynomialLR") or total == calls:
             continue
         text = f"{name} is built for {total} steps ({attribute}={total}), but this run calls it {times}"
-        if attribute == "total_steps" and total < calls:
+        if attribute == "total_steps" and total < calls and not getattr(scheduler, "closed_form", False):
             error = MisconfigurationException(
                 f"{text}: it would raise an error at call {total + 1}.",
                 expected=f"{attribute}={calls} (it steps every {config.interval}).",
