@@ -109,6 +109,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "loggers": {
         "tensorboard": "lightlib.loggers.tensorboard:TensorBoardLogger",
         "csv": "lightlib.loggers.csv:CSVLogger",
+        "jsonl": "lightlib.loggers.jsonl:JSONLLogger",
         "wandb": "lightlib.loggers.wandb:WandbLogger",
         "mlflow": "lightlib.loggers.mlflow:MLFlowLogger",
         "comet": "lightlib.loggers.comet:CometLogger",

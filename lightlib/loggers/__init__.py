@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lightlib.loggers.fabric_logger import FabricLogger
     from lightlib.loggers.fanout import Fanout
     from lightlib.loggers.hyperparameters import flatten, plain
+    from lightlib.loggers.jsonl import JSONLLogger
     from lightlib.loggers.logger import DummyExperiment, DummyLogger, Logger, rank_zero_experiment
     from lightlib.loggers.mlflow import MLFlowLogger
     from lightlib.loggers.neptune import NeptuneLogger
@@ -25,6 +26,7 @@ __all__ = [
     "DummyLogger",
     "FabricLogger",
     "Fanout",
+    "JSONLLogger",
     "Logger",
     "MLFlowLogger",
     "NeptuneLogger",
@@ -44,6 +46,7 @@ _get, _names = lazy.attributes(
         "DummyLogger": "logger",
         "FabricLogger": "fabric_logger",
         "Fanout": "fanout",
+        "JSONLLogger": "jsonl",
         "Logger": "logger",
         "MLFlowLogger": "mlflow",
         "NeptuneLogger": "neptune",

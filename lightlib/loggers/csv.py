@@ -3,26 +3,67 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import os
 import zlib
 from abc import ABC
-from collections.abc import Mapping
 from typing import Any
 
-from lightlib import safe_files
-from lightlib.checkpoint.storage import filesystem as storage
-from lightlib.errors import MisconfigurationException
-from lightlib.loggers import log_files
-from lightlib.loggers.log_files import below, filesystem, is_url
-from lightlib.loggers.logger import Logger, number, prefixed, rank_zero_experiment
-from lightlib.loggers.version_logger import HPARAMS_FILE, VersionLogger
-from lightlib.report import info, rank_zero_only, warn
+from lightlib.loggers.logger import Logger
+from lightlib.loggers.row_files import RowFiles, RowWriter, encoded
 
 
-class CSVFiles(VersionLogger, ABC):
+class ExperimentWriter(RowWriter):
+    """Keeps rows until `save` writes them to ``metrics.csv``; a row is dropped only after it has been written.
+
+    Attributes:
+        metrics_file_path: The file.
+        metrics: The rows that are not written yet.
+    """
+
+    NAME_METRICS_FILE = "metrics.csv"
+
+    def __init__(self, log_dir: str) -> None:
+        super().__init__(log_dir)
+        self._columns: list[str] = []
+
+    def position(self) -> dict[str, Any]:
+        """Flush the file to disk and return its number of rows, columns, bytes, and a checksum."""
+        return {**super().position(), "columns": list(self._columns)}
+
+    def _write(self, rows: list[dict[str, float]]) -> None:
+        names = dict.fromkeys(self._columns or ["step"])
+        for row in rows:
+            names.update(dict.fromkeys(row))
+        columns = list(names)
+        text = _text([[row.get(name, "") for name in columns] for row in rows])
+        if columns == self._columns:
+            self._append(text)
+        else:
+            old = _rows(self._read())[1:]
+            padded = [[*row, *[""] * (len(columns) - len(row))] for row in old]
+            self._replace(_text([columns, *padded]) + text)
+        self._columns = columns
+
+    def _note(self, text: str) -> int:
+        rows = _rows(text)
+        self._columns = rows[0] if rows else []
+        return max(0, len(rows) - 1)
+
+    def _as_at(self, position: dict[str, Any]) -> str | None:
+        """Return the file's text at `position`, also if later rows have added columns; None when it is another file."""
+        text = super()._as_at(position)
+        if text is not None:
+            return text
+        columns, kept = position["columns"], _rows(self._read())[: position["rows"] + 1]
+        before = _text([row[: len(columns)] for row in kept])
+        return before if zlib.crc32(encoded(before)) == position["crc32"] else None
+
+
+class CSVFiles(RowFiles[ExperimentWriter], ABC):
     """Base of the CSV loggers of the Trainer and of Fabric; see :class:`CSVLogger`."""
+
+    _writer = ExperimentWriter
 
     def __init__(
         self,
@@ -32,96 +73,7 @@ class CSVFiles(VersionLogger, ABC):
         prefix: str = "",
         flush_logs_every_n_steps: int = 100,
     ) -> None:
-        if flush_logs_every_n_steps < 1:
-            raise MisconfigurationException(
-                f"flush_logs_every_n_steps is {flush_logs_every_n_steps}.",
-                expected="a number of steps, 1 or more.",
-                fix="CSVLogger(..., flush_logs_every_n_steps=1) writes every row at once.",
-            )
-        super().__init__(save_dir, name, version, prefix)
-        self._flush_every = flush_logs_every_n_steps
-        self._flushed_step: int | None = None
-        self._experiment: ExperimentWriter | None = None
-
-    @property
-    @rank_zero_experiment
-    def experiment(self) -> ExperimentWriter:
-        if self._experiment is None:
-            path = self._make_directory(self.log_dir)
-            assert path is not None, "rank zero knows the version"
-            self._experiment = ExperimentWriter(path)
-        return self._experiment
-
-    def prepare(self) -> None:
-        self._make_directory(self.log_dir)
-        self._settled = True
-
-    @rank_zero_only
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Record one row. Without `step` it is the step after the last one."""
-        step = self._next_step if step is None else int(step)
-        self._next_step = step + 1
-        self.experiment.log_metrics(prefixed(metrics, self._prefix), step)
-        every_row = self._flush_every == 1  # also a second one of the same step
-        if every_row or self._flushed_step is None or abs(step - self._flushed_step) >= self._flush_every:
-            self.save()
-            self._flushed_step = step
-
-    @rank_zero_only
-    def save(self) -> None:
-        """Write the rows that are in memory, and an ``hparams.yaml`` if there is none yet."""
-        if self._experiment is not None:
-            self._experiment.save()
-        if not self._has_hparams and (self._experiment is not None or self._settled):
-            self._write_hparams(only_if_absent=True)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the version, the hyperparameters, and the present length of the file."""
-        if rank_zero_only.rank != 0 or self._known_version is None:
-            return {}
-        return {**self._place(), "file": self.experiment.position()}
-
-    @rank_zero_only
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue the version of the checkpoint, and drop the rows that were written after it.
-
-        If the file is not the one that the checkpoint describes, warn and leave it unchanged.
-        """
-        path = self._directory_in(state_dict)
-        if path is None:
-            return
-        writer = ExperimentWriter(path)
-        here, file = state_dict["root"] == self._place()["root"], state_dict["file"]
-        is_same = writer.begins_with(file)
-        if not is_same:
-            warn(
-                f"{writer.metrics_file_path} does not match the checkpoint: its first {file['rows']} rows are "
-                "missing or were changed. "
-                + ("It is continued unchanged." if here else "It stays unchanged, and the run logs to a new version.")
-            )
-        if not here and not (is_same and file["rows"]):  # without rows, another run's file cannot be identified
-            return
-        self._continue_in(state_dict)
-        self._experiment = self._flushed_step = None
-        if is_same:
-            writer.cut(file)
-
-    @rank_zero_only
-    def start_anew(self) -> None:
-        """Rename the ``metrics.csv`` of an earlier start; needed only when the version was given, so is the same."""
-        folder = None if self._automatic or self._settled else self.log_dir
-        if folder is None:
-            return
-        path = below(folder, ExperimentWriter.NAME_METRICS_FILE)
-        if log_files.size_of(path):
-            name = log_files.free_name(folder, "metrics", ".csv")
-            info(f"No checkpoint was found, so the rows of an earlier start in {folder!r} are moved to {name}.")
-            storage.rename(path, below(folder, name))
-            self._experiment = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        self.save()
-        return {**self.__dict__, "_experiment": None}
+        super().__init__(save_dir, name, version, prefix, flush_logs_every_n_steps)
 
 
 class CSVLogger(CSVFiles, Logger):
@@ -157,128 +109,6 @@ class CSVLogger(CSVFiles, Logger):
         0,0.5,
         1,0.25,1.0
     """
-
-
-class ExperimentWriter:
-    """Keeps rows until `save` writes them to ``metrics.csv``; a row is dropped only after it has been written.
-
-    Attributes:
-        metrics_file_path: The file.
-        metrics: The rows that are not written yet.
-    """
-
-    NAME_HPARAMS_FILE = HPARAMS_FILE
-    NAME_METRICS_FILE = "metrics.csv"
-
-    def __init__(self, log_dir: str) -> None:
-        self.metrics_file_path = below(log_dir, self.NAME_METRICS_FILE)
-        self.metrics: list[dict[str, float]] = []
-        self._columns: list[str] | None = None
-        self._rows = self._size = self._sum = 0  # of the file
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Record one row. Without `step` it is the number of the row."""
-        step = self._rows + len(self.metrics) if step is None else step
-        row = {name: value if type(value) is float else number(name, value) for name, value in metrics.items()}
-        row["step"] = step
-        self.metrics.append(row)
-
-    def save(self) -> None:
-        """Write the rows that are not written yet."""
-        if not self.metrics:
-            return
-        self._read_position()
-        names = dict.fromkeys(self._columns or ["step"])
-        for row in self.metrics:
-            names.update(dict.fromkeys(row))
-        columns = list(names)
-        rows = _text([[row.get(name, "") for name in columns] for row in self.metrics])
-        if columns == self._columns:
-            self._append(rows)
-        else:
-            old = _rows(self._read())[1:]
-            padded = [[*row, *[""] * (len(columns) - len(row))] for row in old]
-            self._replace(_text([columns, *padded]) + rows)
-        self._columns = columns
-        self._rows += len(self.metrics)
-        self.metrics.clear()
-
-    def position(self) -> dict[str, Any]:
-        """Flush the file to disk and return its number of rows, columns, bytes, and a checksum."""
-        self._read_position()
-        log_files.flush(self.metrics_file_path)
-        return {"rows": self._rows, "columns": list(self._columns or []), "bytes": self._size, "crc32": self._sum}
-
-    def begins_with(self, position: dict[str, Any]) -> bool:
-        """Whether the file begins with the rows of `position`."""
-        return self._as_at(position) is not None
-
-    def cut(self, position: dict[str, Any]) -> None:
-        """Restore the file at `position`, without later rows and the columns that they added."""
-        text = self._as_at(position)
-        assert text is not None, "begins_with returned True"
-        log_files.remove(self.metrics_file_path + ".part")
-        if not text:
-            log_files.remove(self.metrics_file_path)
-        elif text != self._read():
-            self._replace(text)
-        self._columns = None
-
-    def _as_at(self, position: dict[str, Any]) -> str | None:
-        """Return the file's text at `position`; None when it is another file."""
-        text = self._read()
-        data, size = _encoded(text), position["bytes"]
-        if size <= len(data) and zlib.crc32(data[:size]) == position["crc32"]:
-            return data[:size].decode()
-        columns, kept = position["columns"], _rows(text)[: position["rows"] + 1]
-        before = _text([row[: len(columns)] for row in kept])
-        return before if zlib.crc32(_encoded(before)) == position["crc32"] else None
-
-    def _read_position(self) -> None:
-        """Read the rows that another process has left in the file; drop its last line if that is incomplete."""
-        if self._columns is not None:
-            return
-        text = self._read()
-        complete = text[: text.rfind("\n") + 1]
-        if complete != text:
-            torn = text[len(complete) :]
-            warn(f"The last line of {self.metrics_file_path} was never finished and is dropped: {torn!r}")
-            self._replace(complete)
-        rows, data = _rows(complete), _encoded(complete)
-        self._columns = rows[0] if rows else []
-        self._rows, self._size, self._sum = max(0, len(rows) - 1), len(data), zlib.crc32(data)
-
-    def _read(self) -> str:
-        path = self.metrics_file_path
-        if is_url(path):
-            files, key = filesystem(path)
-            return files.cat_file(key).decode() if files.exists(key) else ""
-        if not os.path.lexists(path):
-            return ""
-        with open(safe_files.descriptor(path, os.O_RDONLY), encoding="utf-8", newline="") as file:
-            return file.read()
-
-    def _append(self, text: str) -> None:
-        if is_url(self.metrics_file_path):
-            self._replace(self._read() + text)
-            return
-        data = _encoded(text)
-        handle = safe_files.descriptor(self.metrics_file_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        with open(handle, "ab", buffering=0) as file:
-            end = file.tell()
-            if file.write(data) != len(data):
-                file.truncate(end)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.metrics_file_path)
-        self._size, self._sum = self._size + len(data), zlib.crc32(data, self._sum)
-
-    def _replace(self, text: str) -> None:
-        data = _encoded(text)
-        log_files.replace(self.metrics_file_path, data)
-        self._size, self._sum = len(data), zlib.crc32(data)
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="backslashreplace")  # a row is written even if a name is not valid text
 
 
 def _rows(text: str) -> list[list[str]]:

@@ -10,7 +10,7 @@ import torch
 
 from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core.trainer import Trainer
-from lightlib.loggers import CSVLogger, TensorBoardLogger
+from lightlib.loggers import CSVLogger, JSONLLogger, TensorBoardLogger
 from tests.runs.plain import QUIET, Net, loader
 
 
@@ -54,6 +54,7 @@ def main():
     callbacks = [ModelCheckpoint(every_n_train_steps=3, save_top_k=2, monitor="loss", save_last=True)]
     callbacks += [Kill(given.kill)] if given.kill else []
     loggers = [CSVLogger(".", version=given.version), TensorBoardLogger(".", name="board", version=given.version)]
+    loggers.append(JSONLLogger(".", name="lines", version=given.version))
     settings = {**QUIET, "enable_checkpointing": True, "logger": loggers, "callbacks": callbacks}
     trainer = Trainer(**settings, max_epochs=3, log_every_n_steps=1)
     trainer.fit(Logs(), loader(20, shuffle=True), loader(8), ckpt_path="auto")

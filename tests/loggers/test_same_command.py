@@ -43,8 +43,8 @@ def whole(tmp_path_factory):
 def check(folder, whole):
     csv, board = "lightning_logs/version_0", "board/version_0"
     assert left(folder) == left(whole)
-    for file in ("metrics.csv", "hparams.yaml"):
-        assert (folder / csv / file).read_bytes() == (whole / csv / file).read_bytes()
+    for file in (f"{csv}/metrics.csv", f"{csv}/hparams.yaml", "lines/version_0/metrics.jsonl"):
+        assert (folder / file).read_bytes() == (whole / file).read_bytes()
     expected = scalars(whole / board)
     assert {"loss_step", "loss_epoch", "val_loss", "late", "epoch", "hp_metric"} == set(expected)
     assert scalars(folder / board) == expected
@@ -64,6 +64,8 @@ def test_killed_before_the_first_checkpoint_of_a_version_that_was_given(tmp_path
     assert start(tmp_path, "--version", "version_0", "--kill", 2) == -signal.SIGKILL
     assert start(tmp_path, "--version", "version_0") == 0
     (aside,) = (tmp_path / "lightning_logs" / "version_0").glob("metrics-v1.csv")
+    aside.unlink()
+    (aside,) = (tmp_path / "lines" / "version_0").glob("metrics-v1.jsonl")
     aside.unlink()
     (aside,) = (tmp_path / "board" / "version_0").glob("*earlier*")
     aside.unlink()

@@ -29,7 +29,7 @@ def test_it_conforms() -> None:
 
 def test_its_name_is_known() -> None:
     """The entry point of this package names the class."""
-    assert registry.get("loggers", "jsonl") is JSONLLogger
+    assert registry.get("loggers", "one_jsonl") is JSONLLogger
 
 
 def test_a_run_becomes_lines_of_json(tmp_path: Path) -> None:
