@@ -66,8 +66,8 @@ _SCHEDULERS = {
 _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
-    "GradientAccumulationScheduler LambdaCallback LearningRateFinder LearningRateMonitor ModelCheckpoint ModelPruning "
-    "ModelSummary OnExceptionCheckpoint PlainProgressBar PreciseBN RichModelSummary RichProgressBar "
+    "GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor ModelCheckpoint "
+    "ModelPruning ModelSummary OnExceptionCheckpoint PlainProgressBar PreciseBN RichModelSummary RichProgressBar "
     "SpikeDetection StochasticWeightAveraging SyncBuffers "
     "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         default_progress_bar,
     )
     from lightlib.callbacks.pruning.model_pruning import ModelPruning
+    from lightlib.callbacks.records.history import History
     from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
     from lightlib.callbacks.sync_buffers import SyncBuffers
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
@@ -53,6 +54,7 @@ __all__ = [
     "EarlyStopping",
     "EmptyCache",
     "GradientAccumulationScheduler",
+    "History",
     "LambdaCallback",
     "LearningRateFinder",
     "LearningRateMonitor",
@@ -90,6 +92,7 @@ _get, _names = lazy.attributes(
         "EarlyStopping": "early_stopping",
         "EmptyCache": "empty_cache",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
+        "History": "records.history",
         "LambdaCallback": "lambda_callback",
         "BatchSizeFinder": "tuning.batch_size_finder",
         "LearningRateFinder": "tuning.learning_rate_finder",

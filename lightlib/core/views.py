@@ -22,6 +22,7 @@ from lightlib.strategies.strategy import Strategy
 if TYPE_CHECKING:
     from lightlib.callbacks.early_stopping import EarlyStopping
     from lightlib.callbacks.progress.base import ProgressBar
+    from lightlib.callbacks.records.history import History
 
 
 class TrainerViews(RunViews):
@@ -177,6 +178,11 @@ class TrainerViews(RunViews):
     def early_stopping_callback(self) -> EarlyStopping | None:
         """The first EarlyStopping callback, or None."""
         return next(iter(self.early_stopping_callbacks), None)
+
+    @property
+    def history(self) -> History | None:
+        """The first History callback, or None."""
+        return next(iter(self._callbacks_of("History")), None)
 
     @property
     def progress_bar_callback(self) -> ProgressBar | None:

@@ -28,7 +28,7 @@ ORDER = (
     "precision | profilers | optim | schedulers | loggers",
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
-    "callbacks.finetuning | callbacks.monitors | callbacks.pruning | callbacks.tuning",
+    "callbacks.finetuning | callbacks.monitors | callbacks.pruning | callbacks.records | callbacks.tuning",
     "data",
     "strategies.group > distributed > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values",

@@ -22,6 +22,7 @@ from lightlib.callbacks import (
     Callback,
     EarlyStopping,
     EMAWeightAveraging,
+    History,
     LearningRateFinder,
     LearningRateMonitor,
     ModelCheckpoint,
@@ -263,6 +264,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     if how.batteries:
         yield LearningRateFinder(1e-4, 0.1, 20, early_stop_threshold=None)
         yield EMAWeightAveraging(decay=0.8, update_every_n_steps=2)
+        yield History()
     yield LearningRateMonitor("step")
     yield EarlyStopping("val_loss", patience=99 if how.pruned else 4)  # pruning resets the weights
     yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)

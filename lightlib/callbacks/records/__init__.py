@@ -1,0 +1,1 @@
+"""Records of the metrics of a run: kept in memory with windows, and printed."""
