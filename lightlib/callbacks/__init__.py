@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from lightlib.callbacks.pruning.model_pruning import ModelPruning
     from lightlib.callbacks.records.history import History
+    from lightlib.callbacks.records.metric_printer import MetricPrinter
     from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
     from lightlib.callbacks.sync_buffers import SyncBuffers
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
@@ -58,6 +59,7 @@ __all__ = [
     "LambdaCallback",
     "LearningRateFinder",
     "LearningRateMonitor",
+    "MetricPrinter",
     "ModelCheckpoint",
     "ModelPruning",
     "ModelSummary",
@@ -97,6 +99,7 @@ _get, _names = lazy.attributes(
         "BatchSizeFinder": "tuning.batch_size_finder",
         "LearningRateFinder": "tuning.learning_rate_finder",
         "LearningRateMonitor": "lr_monitor",
+        "MetricPrinter": "records.metric_printer",
         "ModelCheckpoint": "checkpoint.model_checkpoint",
         "ModelPruning": "pruning.model_pruning",
         "ModelSummary": "summary.model_summary",
