@@ -450,7 +450,8 @@ class Session(SessionState):
             if self.datamodule is not None and complete:
                 guard(method_of(self.datamodule, DataModule, "teardown"), fn)
             guard(self.hooks.teardown if complete else self._teardown_of_lightlibs, fn)
-        Fanout(trainer.loggers).finalize("failed" if errors else word)
+        loggers = Fanout(trainer.loggers) if run is None else run.loggers  # which has counted the failures
+        loggers.finalize("failed" if errors else word)
         if (profiler := Timing(trainer.profiler).profiler) is not None:
             if run is not None:
                 guard(profiler.inspect, facts_of(run))

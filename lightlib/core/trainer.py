@@ -45,6 +45,7 @@ from lightlib.core.trial import Call
 from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.loggers.logger import Logger
+from lightlib.loggers.media.items import Media
 from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
 from lightlib.strategies.strategy import Strategy
@@ -470,6 +471,33 @@ class Trainer(TrainerViews):
         """Pass numbers to all loggers and to `on_log` at once."""
         if self.run is not None:
             self.run.logs.write(to_floats(metrics), step)
+
+    def log_media(self, name: str, media: Media, step: int | None = None) -> None:
+        """Pass an image, a figure, a histogram, a text, a table or audio to the loggers that record its kind.
+
+        Rank zero's is recorded. Nothing happens outside of a run.
+
+        Args:
+            name: Its name, as ``val/examples``.
+            media: The item, one of `lightlib.loggers.media`.
+            step: The x-axis. Default: the number of optimizer steps.
+
+        Raises:
+            ArgumentTypeError: `media` is something else, for example a tensor.
+
+        Example:
+            >>> import torch
+            >>> from lightlib.loggers.media import Image
+            >>> Trainer(logger=False).log_media("input", Image(torch.rand(3, 8, 8)))
+        """
+        if not isinstance(media, Media):
+            raise ArgumentTypeError(
+                f"trainer.log_media({name!r}, …) got a {type(media).__name__}.",
+                expected="an Image, Figure, Histogram, Text, Table or Audio of lightlib.loggers.media.",
+                fix=f"trainer.log_media({name!r}, Image(tensor))",
+            )
+        if self.run is not None and self.is_global_zero:
+            self.run.loggers.log_media(name, media, self.global_step if step is None else step)
 
     def call_event(self, name: str, **kwargs: Any) -> None:
         """Call the method `name` on every callback that defines it, in order of priority, then on the module.

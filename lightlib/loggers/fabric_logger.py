@@ -11,6 +11,8 @@ from lightlib.report import described
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from lightlib.loggers.media.items import Media
+
 
 class FabricLogger(ABC):
     """A logger for Fabric. It defines `name`, `version`, `log_metrics` and `log_hyperparams`.
@@ -79,6 +81,20 @@ class FabricLogger(ABC):
 
     def log_graph(self, model: nn.Module, input_array: Tensor | Any | None = None) -> None:
         """Record the model's graph, where the logger can show one."""
+
+    @property
+    def media_kinds(self) -> tuple[type[Media], ...]:
+        """The kinds of media that `log_media` records; none by default."""
+        return ()
+
+    def log_media(self, name: str, media: Media, step: int | None = None) -> None:
+        """Record an image, a figure, a histogram, a text, a table or audio, if it is one of `media_kinds`.
+
+        Args:
+            name: Its name, as ``val/examples``.
+            media: The item, one of `lightlib.loggers.media`.
+            step: The optimizer step it belongs to. None leaves the choice to the logger.
+        """
 
     def save(self) -> None:
         """Flush values that are still in memory."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lightlib.loggers.logger import Logger
+    from lightlib.loggers.media.items import Media
 
 
 class Fanout:
@@ -32,6 +33,7 @@ class Fanout:
     def __init__(self, loggers: Sequence[Logger]) -> None:
         self.loggers = tuple(loggers)
         self._failures: Counter[tuple[int, str]] = Counter()
+        self._unrecorded: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self.loggers)
@@ -44,6 +46,20 @@ class Fanout:
 
     def log_graph(self, model: nn.Module, input_array: Any = None) -> None:
         self._call("log_graph", model, input_array)
+
+    def log_media(self, name: str, media: Media, step: int | None) -> None:
+        """Pass an item to each logger that records its kind; warn once for a kind that none of them records."""
+        takers = [logger for logger in self.loggers if isinstance(media, logger.media_kinds)]
+        for logger in takers:
+            self._try(logger, "log_media", name, media, step)
+        kind = type(media).__name__
+        if self.loggers and not takers and kind not in self._unrecorded:
+            self._unrecorded.add(kind)
+            loggers = ", ".join(type(logger).__name__ for logger in self.loggers)
+            warn(
+                f"The {kind} {name!r} is not recorded, nor is any other {kind}: {loggers} cannot.\n"
+                "  Fix: add a logger that can, for example TensorBoardLogger or CSVLogger."
+            )
 
     def save(self) -> None:
         self._call("save")

@@ -12,6 +12,7 @@ from lightlib import lazy
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.log_files import below
+from lightlib.loggers.media.items import Media
 from lightlib.report import rank_zero_only
 
 L = TypeVar("L")
@@ -146,6 +147,11 @@ class DummyLogger(Logger):
 
     def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
+
+    @property
+    def media_kinds(self) -> tuple[type[Media], ...]:
+        """All of them."""
+        return (Media,)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_"):

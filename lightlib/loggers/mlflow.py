@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads,
 from lightlib.loggers.hyperparameters import flatten
 from lightlib.loggers.log_files import below
 from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.media.items import Media
 from lightlib.report import described, rank_zero_only, warn
 
 _DIRECTORY = "./mlruns"
@@ -220,6 +222,20 @@ class MLFlowLogger(Logger):
         values = [Param(_accepted(name), str(value)[:_VALUE_LENGTH]) for name, value in flatten(params).items()]
         for start in range(0, len(values), _PARAMS_PER_CALL):
             self.experiment.log_batch(self.run_id, params=values[start : start + _PARAMS_PER_CALL], **self._wait)
+
+    @property
+    def media_kinds(self) -> tuple[type[Media], ...]:
+        """All of them."""
+        return (Media,)
+
+    @rank_zero_only
+    def log_media(self, name: str, media: Media, step: int | None = None) -> None:
+        """Record an item as the artifact ``media/<name>/<step>.png`` (or .json, .txt, .csv, .wav) of the run."""
+        with tempfile.TemporaryDirectory(prefix="lightlib-") as folder:
+            path = os.path.join(folder, f"{step or 0:08d}{media.extension}")
+            with open(path, "wb") as file:
+                file.write(media.encoded())
+            self.experiment.log_artifact(self.run_id, path, f"media/{_accepted(name)}")
 
     @rank_zero_only
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:

@@ -15,7 +15,8 @@ from lightlib.errors import MisconfigurationException
 from lightlib.loggers import log_files
 from lightlib.loggers.log_files import below, filesystem, is_url
 from lightlib.loggers.logger import number, prefixed, rank_zero_experiment
-from lightlib.loggers.version_logger import HPARAMS_FILE, VersionLogger
+from lightlib.loggers.media.items import Media
+from lightlib.loggers.version_logger import HPARAMS_FILE, VersionLogger, check_inside
 from lightlib.report import info, rank_zero_only, warn
 
 
@@ -183,6 +184,13 @@ class RowFiles(VersionLogger, ABC, Generic[W]):
         if every_row or self._flushed_step is None or abs(step - self._flushed_step) >= self._flush_every:
             self.save()
             self._flushed_step = step
+
+    @rank_zero_only
+    def log_media(self, name: str, media: Media, step: int | None = None) -> None:
+        """Write a file ``media/<name>/<step>.png`` (or .json, .txt, .csv, .wav) into the directory of the run."""
+        folder = self._make_directory(below(self.log_dir or "", "media", check_inside("name", name)))
+        assert folder is not None, "rank zero knows the version"
+        log_files.replace(below(folder, f"{self._step_of_media(step):08d}{media.extension}"), media.encoded())
 
     @rank_zero_only
     def save(self) -> None:

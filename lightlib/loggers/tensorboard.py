@@ -19,6 +19,8 @@ from lightlib.loggers import event_files, log_files
 from lightlib.loggers.hyperparameters import flatten, plain
 from lightlib.loggers.log_files import below
 from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.media.events import summary_of
+from lightlib.loggers.media.items import Media
 from lightlib.loggers.version_logger import VersionLogger, check_inside
 from lightlib.report import PossibleUserWarning, info, rank_zero_only, warn
 from lightlib.tree import map_children
@@ -185,6 +187,12 @@ class EventFiles(VersionLogger, ABC):
                 "  Fix: TensorBoardLogger(log_graph=False), or a forward that `torch.jit.trace` accepts.",
                 PossibleUserWarning,
             )
+
+    @rank_zero_only
+    def log_media(self, name: str, media: Media, step: int | None = None) -> None:
+        """Record an item on TensorBoard's page of its kind; tables are text. PIL is not needed."""
+        writer: Any = self.experiment
+        writer.file_writer.add_summary(summary_of(name, media), self._step_of_media(step))
 
     @rank_zero_only
     def save(self) -> None:

@@ -15,6 +15,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.hyperparameters import plain
 from lightlib.loggers.log_files import below, filesystem, is_url, replace
+from lightlib.loggers.media.items import Media
 from lightlib.report import described, rank_zero_only
 
 HPARAMS_FILE = "hparams.yaml"
@@ -126,6 +127,15 @@ class VersionLogger(FabricLogger, ABC):
         if rank_zero_only.rank == 0:
             self.hparams.update(plain(params))
             self._write_hparams()
+
+    @property
+    def media_kinds(self) -> tuple[type[Media], ...]:
+        """All of them."""
+        return (Media,)
+
+    def _step_of_media(self, step: int | None) -> int:
+        """Return the step of an item: by default that of the latest metrics."""
+        return max(0, self._next_step - 1) if step is None else int(step)
 
     def _directory_of(self, version: int | str) -> str:
         return below(self._versions_dir, f"version_{version}" if isinstance(version, int) else version)

@@ -11,6 +11,7 @@ from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads,
 from lightlib.loggers.hyperparameters import plain
 from lightlib.loggers.log_files import below
 from lightlib.loggers.logger import Logger, missing_package, prefixed, rank_zero_experiment
+from lightlib.loggers.media.items import Audio, Figure, Histogram, Image, Media, Table, Text
 from lightlib.report import described, rank_zero_only, warn
 
 if TYPE_CHECKING:
@@ -225,6 +226,16 @@ class WandbLogger(Logger):
         media = [make(item, **{name: values[i] for name, values in arguments.items()}) for i, item in enumerate(items)]
         self.log_metrics({key: media}, step)
 
+    @property
+    def media_kinds(self) -> tuple[type[Media], ...]:
+        """All of them; texts appear as tables."""
+        return (Media,)
+
+    @rank_zero_only
+    def log_media(self, name: str, media: Media, step: int | None = None) -> None:
+        """Record an item as wandb's object for its kind; audio needs the package soundfile, as wandb does."""
+        self.log_metrics({name: _of_wandb(_client(), media)}, step)
+
     def watch(
         self,
         model: nn.Module,
@@ -300,6 +311,22 @@ class WandbLogger(Logger):
     def __getstate__(self) -> dict[str, Any]:
         init = {**self._init, "id": self.version}
         return {**self.__dict__, "_init": init, "_experiment": None}
+
+
+def _of_wandb(wandb: Any, media: Media) -> Any:
+    """Return wandb's object for an item."""
+    if isinstance(media, Image):
+        return wandb.Image(media.pixels.squeeze(2).numpy(), caption=media.caption or None)
+    if isinstance(media, Figure):
+        return wandb.Image(media.figure, caption=media.caption or None)
+    if isinstance(media, Histogram):
+        return wandb.Histogram(np_histogram=(media.counts, media.edges))
+    if isinstance(media, Audio):
+        return wandb.Audio(media.samples.T.numpy(), sample_rate=media.sample_rate)
+    if isinstance(media, Text):
+        return wandb.Table(columns=["text"], data=[[media.text]])
+    assert isinstance(media, Table), "the last of the kinds"
+    return wandb.Table(columns=media.columns, data=media.rows)
 
 
 def _client() -> Any:

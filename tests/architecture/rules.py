@@ -26,6 +26,7 @@ ORDER = (
     "accelerators",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | loggers",
+    "precision | profilers | optim | loggers.media > loggers",
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "callbacks.finetuning | callbacks.monitors | callbacks.pruning | callbacks.records | callbacks.tuning",

@@ -12,6 +12,7 @@ import pytest
 
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import MLFlowLogger
+from lightlib.loggers.media import Text
 from lightlib.report import LightlibWarning, rank_zero_only
 
 
@@ -266,3 +267,11 @@ def test_a_run_of_the_checkpoint_that_is_gone_gives_way_to_a_new_one():
     assert logger.run_id == "r"
     with pytest.raises(MisconfigurationException, match="no run with id gone"):
         MLFlowLogger("known", run_id="gone").prepare()
+
+
+def test_media_are_artifacts():
+    logger = MLFlowLogger()
+    logger.log_media("val/a note", Text("x"), 3)
+    (call,) = [call for call in logger.experiment.calls if call[0] == "log_artifact"]
+    assert (call[1], Path(call[2]).name, call[3]) == ("r", "00000003.txt", "media/val/a note")
+    assert not Path(call[2]).exists(), "a temporary file"

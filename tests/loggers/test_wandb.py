@@ -9,9 +9,10 @@ from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
+import torch
 
 from lightlib.errors import MisconfigurationException
-from lightlib.loggers import DummyExperiment, WandbLogger
+from lightlib.loggers import DummyExperiment, WandbLogger, media
 from lightlib.report import LightlibWarning, rank_zero_only
 from tests.runs.plain import Net, batches, quiet_trainer
 
@@ -232,3 +233,22 @@ def test_checkpoints_go_to_the_folder_of_the_run_and_auto_finds_them_there(wandb
     assert fit("auto", 2).checkpoint_callback.dirpath == first.checkpoint_callback.dirpath
     assert os.listdir(first.checkpoint_callback.dirpath) == ["epoch=1-step=4.ckpt"]
     assert fit(None, 1).checkpoint_callback.dirpath == str(tmp_path / "p" / "another" / "checkpoints")
+
+
+def test_items_become_the_objects_of_the_client(wandb):
+    wandb.Histogram = type("Histogram", (Media,), {})
+    logger, pixels = WandbLogger(), torch.arange(12, dtype=torch.uint8).reshape(3, 2, 2)
+    items = [media.Image(pixels, "a"), media.Image(pixels[:1]), media.Histogram([0.0, 1.0], bins=2), media.Text("t")]
+    items += [media.Table(["c"], [[1]]), media.Audio([0.5], 8000), media.Figure(SimpleNamespace(savefig=print))]
+    for item in items:
+        logger.log_media("x", item, 4)
+    logged = [call.args[0] for call in logger.experiment.log.call_args_list]
+    assert {values["trainer/global_step"] for values in logged} == {4}
+    image, grey, histogram, text, table, audio, figure = [values["x"] for values in logged]
+    assert (image.data.tolist(), image.arguments) == (pixels.permute(1, 2, 0).tolist(), {"caption": "a"})
+    assert (grey.data.tolist(), grey.arguments) == ([[0, 1], [2, 3]], {"caption": None})
+    assert histogram.arguments == {"np_histogram": ([1, 1], [0.0, 0.5, 1.0])}
+    assert (text.data, text.arguments) == ([["t"]], {"columns": ["text"]})
+    assert (table.data, table.arguments) == ([[1]], {"columns": ["c"]})
+    assert (audio.data.tolist(), audio.arguments) == ([[0.5]], {"sample_rate": 8000})
+    assert figure.data is items[-1].figure
