@@ -66,9 +66,9 @@ _SCHEDULERS = {
 _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
-    "GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor MetricPrinter "
-    "ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint PlainProgressBar PreciseBN RichModelSummary "
-    "RichProgressBar SpikeDetection StochasticWeightAveraging SyncBuffers "
+    "EnvironmentRecord GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor "
+    "MetricPrinter ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint PlainProgressBar PreciseBN "
+    "RankLogFiles RichModelSummary RichProgressBar SpikeDetection StochasticWeightAveraging SyncBuffers "
     "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )
 

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
         default_progress_bar,
     )
     from lightlib.callbacks.pruning.model_pruning import ModelPruning
+    from lightlib.callbacks.records.environment import EnvironmentRecord
     from lightlib.callbacks.records.history import History
     from lightlib.callbacks.records.metric_printer import MetricPrinter
+    from lightlib.callbacks.records.rank_logs import RankLogFiles
     from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
     from lightlib.callbacks.sync_buffers import SyncBuffers
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
@@ -54,6 +56,7 @@ __all__ = [
     "EMAWeightAveraging",
     "EarlyStopping",
     "EmptyCache",
+    "EnvironmentRecord",
     "GradientAccumulationScheduler",
     "History",
     "LambdaCallback",
@@ -67,6 +70,7 @@ __all__ = [
     "PlainProgressBar",
     "PreciseBN",
     "ProgressBar",
+    "RankLogFiles",
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
@@ -93,6 +97,7 @@ _get, _names = lazy.attributes(
         "EMAWeightAveraging": "averaging.weight_averaging",
         "EarlyStopping": "early_stopping",
         "EmptyCache": "empty_cache",
+        "EnvironmentRecord": "records.environment",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
         "History": "records.history",
         "LambdaCallback": "lambda_callback",
@@ -107,6 +112,7 @@ _get, _names = lazy.attributes(
         "PlainProgressBar": "progress.progress_bar",
         "PreciseBN": "averaging.precise_bn",
         "ProgressBar": "progress.progress_bar",
+        "RankLogFiles": "records.rank_logs",
         "RichModelSummary": "summary.model_summary",
         "RichProgressBar": "progress.progress_bar",
         "RichProgressBarTheme": "progress.progress_bar",
