@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from lightlib.loggers.logger import DummyExperiment, DummyLogger, Logger, rank_zero_experiment
     from lightlib.loggers.mlflow import MLFlowLogger
     from lightlib.loggers.neptune import NeptuneLogger
+    from lightlib.loggers.services.clearml import ClearMLLogger
+    from lightlib.loggers.services.dvclive import DVCLiveLogger
+    from lightlib.loggers.services.trackio import TrackioLogger
     from lightlib.loggers.tensorboard import TensorBoardLogger
     from lightlib.loggers.wandb import WandbLogger
 
 __all__ = [
     "CSVLogger",
+    "ClearMLLogger",
     "CometLogger",
+    "DVCLiveLogger",
     "DummyExperiment",
     "DummyLogger",
     "FabricLogger",
@@ -31,6 +36,7 @@ __all__ = [
     "MLFlowLogger",
     "NeptuneLogger",
     "TensorBoardLogger",
+    "TrackioLogger",
     "WandbLogger",
     "flatten",
     "plain",
@@ -41,7 +47,9 @@ _get, _names = lazy.attributes(
     __name__,
     {
         "CSVLogger": "csv",
+        "ClearMLLogger": "services.clearml",
         "CometLogger": "comet",
+        "DVCLiveLogger": "services.dvclive",
         "DummyExperiment": "logger",
         "DummyLogger": "logger",
         "FabricLogger": "fabric_logger",
@@ -51,6 +59,7 @@ _get, _names = lazy.attributes(
         "MLFlowLogger": "mlflow",
         "NeptuneLogger": "neptune",
         "TensorBoardLogger": "tensorboard",
+        "TrackioLogger": "services.trackio",
         "WandbLogger": "wandb",
         "flatten": "hyperparameters",
         "plain": "hyperparameters",

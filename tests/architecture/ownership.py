@@ -31,6 +31,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         "a wrapping module would change the names of parameters",
     ),
     ("lightlib/callbacks/pruning/masks.py", r"layer\.name", "torch.nn.utils.prune keeps the computed weight there"),
+    ("lightlib/loggers/services/dvclive.py", r"client\.step", "the documented way to set the step"),
     ("lightlib/strategies/state.py", r"module\._MARK", "a mark that torch.nn.Module must not register"),
     (
         "lightlib/data/.*",

@@ -27,6 +27,7 @@ ORDER = (
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | loggers",
     "precision | profilers | optim | loggers.media > loggers",
+    "precision | profilers | optim | loggers.media > loggers > loggers.services",
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "callbacks.finetuning | callbacks.monitors | callbacks.pruning | callbacks.records | callbacks.tuning",
