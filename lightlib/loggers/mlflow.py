@@ -8,10 +8,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import lazy
 from lightlib.errors import MisconfigurationException
+from lightlib.loggers.background_calls import BackgroundCalls
 from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads, runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
 from lightlib.loggers.log_files import below
@@ -47,7 +49,8 @@ class MLFlowLogger(Logger):
         prefix: Put before every metric's name, with a ``-``.
         artifact_location: Where a new experiment keeps its artifacts.
         run_id: A run to continue.
-        synchronous: Whether the client waits for the server. None leaves it to the client.
+        synchronous: Whether the client waits for the server at each call. None: values are sent to a server in the
+            background, so that no call waits longer than a second, and to a database at once. Default: None.
 
     Raises:
         MisconfigurationException: When the run starts, and mlflow is missing or cannot use `tracking_uri`.
@@ -79,6 +82,8 @@ class MLFlowLogger(Logger):
         self._wait = {} if synchronous is None else {"synchronous": synchronous}
         self._experiment_id: str | None = None
         self._client: Any = None
+        is_remote = self._tracking_uri.startswith(("http:", "https:", "databricks"))
+        self._calls = BackgroundCalls("MLFlowLogger") if is_remote and synchronous is None else None
 
     def __repr__(self) -> str:
         known = {"experiment_name": self._experiment_name, "run_name": self._run_name, "run_id": self._run_id}
@@ -212,7 +217,7 @@ class MLFlowLogger(Logger):
             for name, value in prefixed(metrics, self._prefix).items()
         ]
         for start in range(0, len(values), _METRICS_PER_CALL):
-            self.experiment.log_batch(self.run_id, metrics=values[start : start + _METRICS_PER_CALL], **self._wait)
+            self._send("log_batch", self.run_id, metrics=values[start : start + _METRICS_PER_CALL], **self._wait)
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
@@ -221,7 +226,7 @@ class MLFlowLogger(Logger):
 
         values = [Param(_accepted(name), str(value)[:_VALUE_LENGTH]) for name, value in flatten(params).items()]
         for start in range(0, len(values), _PARAMS_PER_CALL):
-            self.experiment.log_batch(self.run_id, params=values[start : start + _PARAMS_PER_CALL], **self._wait)
+            self._send("log_batch", self.run_id, params=values[start : start + _PARAMS_PER_CALL], **self._wait)
 
     @property
     def media_kinds(self) -> tuple[type[Media], ...]:
@@ -231,11 +236,16 @@ class MLFlowLogger(Logger):
     @rank_zero_only
     def log_media(self, name: str, media: Media, step: int | None = None) -> None:
         """Record an item as the artifact ``media/<name>/<step>.png`` (or .json, .txt, .csv, .wav) of the run."""
-        with tempfile.TemporaryDirectory(prefix="lightlib-") as folder:
-            path = os.path.join(folder, f"{step or 0:08d}{media.extension}")
-            with open(path, "wb") as file:
-                file.write(media.encoded())
-            self.experiment.log_artifact(self.run_id, path, f"media/{_accepted(name)}")
+        content, client, run_id = media.encoded(), self.experiment, self.run_id
+
+        def upload() -> None:
+            with tempfile.TemporaryDirectory(prefix="lightlib-") as folder:
+                path = os.path.join(folder, f"{step or 0:08d}{media.extension}")
+                with open(path, "wb") as file:
+                    file.write(content)
+                client.log_artifact(run_id, path, f"media/{_accepted(name)}")
+
+        (upload if self._calls is None else partial(self._calls.add, upload))()
 
     @rank_zero_only
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
@@ -248,7 +258,14 @@ class MLFlowLogger(Logger):
         if self._client is None:
             return
         self._upload(self._uploads.at_end())
-        self._client.set_terminated(self._run_id, _STATUS.get(status, status.upper()))
+        self._send("set_terminated", self._run_id, _STATUS.get(status, status.upper()))
+        if self._calls is not None:
+            self._calls.finish()
+
+    def _send(self, method: str, *args: Any, **kwargs: Any) -> None:
+        """Call a method of the client, in the background if there is a server."""
+        call = partial(getattr(self.experiment, method), *args, **kwargs)
+        (call if self._calls is None else partial(self._calls.add, call))()
 
     def _upload(self, checkpoints: list[CheckpointFile]) -> None:
         for checkpoint in checkpoints:

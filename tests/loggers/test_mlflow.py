@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar, NamedTuple
@@ -275,3 +276,35 @@ def test_media_are_artifacts():
     (call,) = [call for call in logger.experiment.calls if call[0] == "log_artifact"]
     assert (call[1], Path(call[2]).name, call[3]) == ("r", "00000003.txt", "media/val/a note")
     assert not Path(call[2]).exists(), "a temporary file"
+
+
+def test_a_server_that_stops_answering_does_not_hold_up_training(monkeypatch):
+    """The test would hang if a call waited for the server."""
+    monkeypatch.setattr("lightlib.loggers.background_calls.PATIENCE", 0.001)
+    answer, logger = threading.Event(), MLFlowLogger(tracking_uri="https://example.com")
+    client = logger.experiment
+    sent = []
+
+    def log_batch(*args, **kwargs):
+        answer.wait()
+        sent.append(kwargs["metrics"][0].value)
+
+    client.log_batch = log_batch
+    for step in range(3):
+        logger.log_metrics({"x": float(step)}, step)
+    logger.log_media("note", Text("x"), 3)
+    with pytest.warns(LightlibWarning, match=r"MLFlowLogger: the service has not answered 5 calls yet"):
+        logger.finalize("success")
+    answer.set()
+    assert logger._calls.wait(None)
+    assert sent == [0.0, 1.0, 2.0]
+    assert [call[0] for call in client.calls][-2:] == ["log_artifact", "set_terminated"]
+
+
+def test_an_error_of_the_server_is_raised_by_the_next_call(monkeypatch):
+    logger = MLFlowLogger(tracking_uri="https://example.com")
+    logger.experiment.log_batch = lambda *args, **kwargs: (_ for _ in ()).throw(MlflowException("gone"))
+    logger.log_metrics({"x": 1.0}, 0)
+    assert logger._calls.wait(None)
+    with pytest.raises(MlflowException, match="gone"):
+        logger.finalize("failed")

@@ -22,6 +22,9 @@ class ClearMLLogger(ServiceLogger):
     command line, models and output are off; `kwargs` switch them on. A training that resumes from its checkpoint
     (``ckpt_path="last"`` or ``"auto"``) continues the same task. Values logged after the checkpoint are sent again.
 
+    The search of clearml 2.1.12 for a repository sometimes hangs in a thread of its own; then the task is not closed.
+    ``auto_connect_frameworks={"detect_repository": False}`` switches it off.
+
     Args:
         project_name: The project. Default: ``"lightning_logs"``.
         task_name: The name of the task. Default: ``"lightlib"``.

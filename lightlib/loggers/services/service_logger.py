@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from lightlib.loggers.background_calls import PATIENCE, BackgroundCalls
 from lightlib.loggers.hyperparameters import flatten
 from lightlib.loggers.logger import Logger, number, prefixed, rank_zero_experiment
 from lightlib.loggers.media.items import Media
-from lightlib.loggers.services.calls import BackgroundCalls
-from lightlib.report import rank_zero_only, warn
-
-_PATIENCE = 1.0  # seconds that a method waits for the service
-_PATIENCE_AT_EXIT = 10.0
+from lightlib.report import rank_zero_only
 
 
 class ServiceLogger(Logger, ABC):
@@ -35,7 +29,6 @@ class ServiceLogger(Logger, ABC):
         self._prefix = prefix
         self._client: Any = None
         self._calls = BackgroundCalls(type(self).__name__)
-        self._watches_exit = False
 
     @abstractmethod
     def _check(self) -> None:
@@ -65,7 +58,7 @@ class ServiceLogger(Logger, ABC):
     def experiment(self) -> Any:
         """The client's object. Its first use waits for the service, without a limit."""
         if self._client is None:
-            self._add(self._opened)
+            self._calls.add(self._opened)
             self._calls.wait(None)
             self._calls.check()
         return self._client
@@ -78,43 +71,32 @@ class ServiceLogger(Logger, ABC):
     def prepare(self) -> None:
         """Check that the package is installed, and begin to open the client."""
         self._check()
-        self._add(self._opened)
-        self._calls.wait(_PATIENCE)
+        self._calls.add(self._opened)
+        self._calls.wait(PATIENCE)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Record numbers; the service gets them in the background."""
         values = {name: number(name, value) for name, value in prefixed(metrics, self._prefix).items()}
-        self._add(lambda: self._metrics(self._opened(), values, step))
+        self._calls.add(lambda: self._metrics(self._opened(), values, step))
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Record `params`, flattened, with secrets masked."""
         values = dict(flatten(params))
-        self._add(lambda: self._hyperparameters(self._opened(), values))
+        self._calls.add(lambda: self._hyperparameters(self._opened(), values))
 
     @rank_zero_only
     def log_media(self, name: str, media: Media, step: int | None = None) -> None:
         """Record one of `media_kinds`."""
-        self._add(lambda: self._media(self._opened(), name, media, step))
+        self._calls.add(lambda: self._media(self._opened(), name, media, step))
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         """End the run, and wait a second for the service. Used again, the logger continues the run."""
         if self._client is not None or self._calls.num_waiting:
-            self._add(lambda: self._closed(status))
-            if not self._calls.wait(_PATIENCE):
-                warn(
-                    f"{type(self).__name__}: the service has not answered {self._calls.num_waiting} calls yet. They "
-                    f"are made in the background, and get {_PATIENCE_AT_EXIT:g} more seconds when the program ends."
-                )
-            self._calls.check()
-
-    def _add(self, call: Callable[[], object]) -> None:
-        if not self._watches_exit:
-            self._watches_exit = True
-            atexit.register(_wait_at_exit, weakref.ref(self._calls))
-        self._calls.add(call)
+            self._calls.add(lambda: self._closed(status))
+            self._calls.finish()
 
     def _opened(self) -> Any:
         if self._client is None:
@@ -127,16 +109,4 @@ class ServiceLogger(Logger, ABC):
             self._close(client, status)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: value for name, value in self.__dict__.items() if name != "_calls"}
-        return {**own, "_client": None, "_watches_exit": False}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._calls = BackgroundCalls(type(self).__name__)
-
-
-def _wait_at_exit(calls: weakref.ref[BackgroundCalls]) -> None:
-    found = calls()
-    if found is not None:
-        with contextlib.suppress(Exception):
-            found.wait(_PATIENCE_AT_EXIT)
+        return {**self.__dict__, "_client": None}

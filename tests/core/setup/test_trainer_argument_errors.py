@@ -23,6 +23,7 @@ from tests.runs.bad_input import Net, loader, refused, trainer
 
 TYPE, RANGE, NAME = ArgumentTypeError, MisconfigurationException, UnknownNameError
 
+KNOWN_LOGGERS = "one of 'clearml', 'comet', 'csv', 'dvclive', 'jsonl', 'mlflow', 'tensorboard', 'trackio', 'wandb'."
 ACCELERATOR = "a name such as 'auto', 'cpu', 'gpu', 'cuda' or 'mps', or an Accelerator instance."
 STRATEGY = "a name or an instance of lightlib.strategies.Strategy."
 NEAREST = "Trainer(strategy='single_device')"
@@ -165,10 +166,11 @@ ROWS = [
     ("logger", [True], TYPE, "logger is True (bool).", LOGGERS, "Trainer(logger=CSVLogger('logs'))"),
     (
         "logger", "tensorbord", NAME, "Unknown logger 'tensorbord'. Did you mean 'tensorboard'?",
-        "one of 'comet', 'csv', 'mlflow', 'tensorboard', 'wandb'.", "Trainer(logger='tensorboard')",
+        KNOWN_LOGGERS,
+        "Trainer(logger='tensorboard')",
     ),
     (
-        "logger", "xyz", NAME, "Unknown logger 'xyz'.", "one of 'comet', 'csv', 'mlflow', 'tensorboard', 'wandb'.",
+        "logger", "xyz", NAME, "Unknown logger 'xyz'.", KNOWN_LOGGERS,
         "use one of these names, or pass an instance.",
     ),
     ("callbacks", "early", TYPE, "callbacks holds 'early' (str).", CALLBACKS, OWN),

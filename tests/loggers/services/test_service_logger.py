@@ -15,9 +15,8 @@ from lightlib import registry
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError, MisconfigurationException
 from lightlib.loggers import ClearMLLogger, DVCLiveLogger, TrackioLogger
+from lightlib.loggers.background_calls import BackgroundCalls
 from lightlib.loggers.media import Audio, Figure, Histogram, Image, Table, Text
-from lightlib.loggers.services import service_logger
-from lightlib.loggers.services.calls import BackgroundCalls
 from lightlib.loggers.services.service_logger import ServiceLogger
 from lightlib.report import LightlibWarning, rank_zero_only
 from lightlib.testing import check_logger
@@ -65,7 +64,8 @@ class Logs(Net):
 @pytest.fixture
 def patience(monkeypatch):
     """Wait hardly at all, so that tests of a service that does not answer take no second."""
-    monkeypatch.setattr(service_logger, "_PATIENCE", 0.001)
+    for module in ("background_calls", "services.service_logger"):
+        monkeypatch.setattr(f"lightlib.loggers.{module}.PATIENCE", 0.001)
 
 
 def fit(logger):

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from lightlib.errors import LoggingError
+from lightlib.report import warn
+
+PATIENCE = 1.0  # seconds that a method of a logger waits for the service
+_PATIENCE_AT_EXIT = 10.0
 
 
 class BackgroundCalls:
     """Calls functions in the background, in their order; an exception is raised by the next `add` or `check`.
+
+    When the program ends, calls that have not been made get ten seconds more. A copy has no calls.
 
     Args:
         owner: The name for messages.
@@ -29,6 +38,10 @@ class BackgroundCalls:
         self._errors: deque[Exception] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._watches_exit = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BackgroundCalls, (self._owner, self._most)
 
     def add(self, call: Callable[[], object]) -> None:
         """Let `call` be made after those before it.
@@ -48,6 +61,9 @@ class BackgroundCalls:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"lightlib-{self._owner}", daemon=True)
                 self._thread.start()
+            if not self._watches_exit:
+                self._watches_exit = True
+                atexit.register(_wait_at_exit, weakref.ref(self))
         self.check()
 
     def check(self) -> None:
@@ -63,6 +79,15 @@ class BackgroundCalls:
         """
         with self._changed:
             return self._changed.wait_for(lambda: self._thread is None, seconds)
+
+    def finish(self) -> None:
+        """Wait a second at most; warn if calls remain, and raise the exception of an earlier one."""
+        if not self.wait(PATIENCE):
+            warn(
+                f"{self._owner}: the service has not answered {self.num_waiting} calls yet. They are made in the "
+                f"background, and get {_PATIENCE_AT_EXIT:g} more seconds when the program ends."
+            )
+        self.check()
 
     @property
     def num_waiting(self) -> int:
@@ -83,3 +108,9 @@ class BackgroundCalls:
                 self._errors.append(error)
             with self._changed:
                 self._waiting.popleft()
+
+
+def _wait_at_exit(calls: weakref.ref[BackgroundCalls]) -> None:
+    found = calls()
+    if found is not None:
+        found.wait(_PATIENCE_AT_EXIT)
