@@ -475,7 +475,7 @@ class Trainer(TrainerViews):
     def log_media(self, name: str, media: Media, step: int | None = None) -> None:
         """Pass an image, a figure, a histogram, a text, a table or audio to the loggers that record its kind.
 
-        Rank zero's is recorded. Nothing happens outside of a run.
+        Rank zero's is recorded. Nothing happens outside of a run, and in its sanity check.
 
         Args:
             name: Its name, as ``val/examples``.
@@ -496,7 +496,7 @@ class Trainer(TrainerViews):
                 expected="an Image, Figure, Histogram, Text, Table or Audio of lightlib.loggers.media.",
                 fix=f"trainer.log_media({name!r}, Image(tensor))",
             )
-        if self.run is not None and self.is_global_zero:
+        if self.run is not None and self.is_global_zero and not self.sanity_checking:
             self.run.loggers.log_media(name, media, self.global_step if step is None else step)
 
     def call_event(self, name: str, **kwargs: Any) -> None:

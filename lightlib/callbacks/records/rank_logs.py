@@ -68,7 +68,8 @@ class RankLogFiles(Callback):
                 f"RankLogFiles(ranks={ranks!r}).", expected="a list of ranks.", fix="RankLogFiles(ranks=[0])"
             )
         check_int("RankLogFiles", "name_every_n_lines", name_every_n_lines, 1, fix="RankLogFiles()")
-        self.folder, self.level, self.ranks, self.upload_to = folder, _number_of(level), ranks, upload_to
+        self.folder, self.level, self.ranks, self.upload_to = folder, level, ranks, upload_to
+        self._level = _number_of(level)
         self.name_every_n_lines = name_every_n_lines
         self._handler: _RankHandler | None = None
         self._show_warning: Any = None
@@ -79,7 +80,7 @@ class RankLogFiles(Callback):
         folder = os.fspath(self.folder or self._folder_of_run(trainer))
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, f"log.rank{trainer.global_rank}")
-        self._handler = _RankHandler(path, trainer.global_rank, self.level, folder, self.name_every_n_lines)
+        self._handler = _RankHandler(path, trainer.global_rank, self._level, folder, self.name_every_n_lines)
         for logger in _receivers():
             logger.addHandler(self._handler)
         self._show_warning = warnings.showwarning

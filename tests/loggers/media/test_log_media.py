@@ -148,6 +148,17 @@ def test_without_loggers_or_a_run_nothing_happens():
     assert Logger.media_kinds.fget(CometLogger()) == ()
 
 
+def test_the_sanity_check_records_nothing(tmp_path):
+    class Validates(Net):
+        def validation_step(self, batch, batch_idx):
+            self.trainer.log_media("note", Text("x"))
+
+    logger = CSVLogger(tmp_path)
+    settings = {**QUIET, "logger": logger, "num_sanity_val_steps": 1, "max_epochs": 1}
+    Trainer(**settings).fit(Validates(), loader(8), loader(4))
+    assert [path.name for path in Path(logger.log_dir, "media", "note").iterdir()] == ["00000002.txt"]
+
+
 def test_a_tensor_is_no_media():
     with pytest.raises(
         ArgumentTypeError, match=r"got a Tensor\.\n.*\n  Fix: trainer\.log_media\('x', Image\(tensor\)\)"
