@@ -13,6 +13,7 @@ from lightlib.accelerators import CPUAccelerator
 from lightlib.callbacks import DeviceStatsMonitor
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import Logger
+from lightlib.report import LightlibWarning
 from tests.runs.plain import Net, batches
 from tests.runs.quiet import QUIET
 
@@ -89,8 +90,11 @@ def test_a_logger_that_fails_does_not_end_the_run(stats):
     trainer = lightlib.Trainer(
         **{**QUIET, "logger": Fails()}, max_epochs=1, log_every_n_steps=1, callbacks=[DeviceStatsMonitor()]
     )
-    with pytest.warns(UserWarning, match="Fails.log_metrics raised OSError: full"):
+    with pytest.warns(LightlibWarning) as caught:
         trainer.fit(Net(), batches(2))
+    first, count = [str(warning.message) for warning in caught]
+    assert first.startswith("Fails.log_metrics raised OSError: full")
+    assert count.startswith("Fails.log_metrics failed")
     assert trainer.global_step == 2
 
 
