@@ -1,4 +1,4 @@
-"""ClosedFormLR: a schedule whose learning rate depends on the step and the first learning rate alone."""
+"""ClosedFormLR: a schedule that depends on the step and the first learning rate alone."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 class ParamScheduler:
     """Moves one option of an optimizer's groups as a scheduler would move the learning rate.
 
-    Return it beside the learning-rate schedule: ``return [optimizer], [lr_schedule, ParamScheduler(…)]``, each with its
+    Return it next to the learning-rate schedule: ``return [optimizer], [lr_schedule, ParamScheduler(…)]``, each with its
     own `interval`.
 
     Args:
