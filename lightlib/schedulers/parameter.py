@@ -14,8 +14,8 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 class ParamScheduler:
     """Moves one option of an optimizer's groups as a scheduler would move the learning rate.
 
-    Return it next to the learning-rate schedule: ``return [optimizer], [lr_schedule, ParamScheduler(…)]``, each with its
-    own `interval`.
+    Return it next to the learning-rate schedule, as in ``return [optimizer], [lr_schedule, ParamScheduler(…)]``. Each
+    of them has its own `interval`.
 
     Args:
         optimizer: Any optimizer.
