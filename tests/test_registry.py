@@ -14,6 +14,7 @@ import torch
 
 from lightlib import callbacks as callback_classes
 from lightlib import registry
+from lightlib import schedulers as scheduler_classes
 from lightlib.accelerators import CPUAccelerator
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException, UnknownNameError
@@ -202,8 +203,8 @@ class TestOptimizersAndSchedulers:
         }
         assert {name for name, place in registry.BUILT_IN["optimizers"].items() if "torch.optim:" in place} == public
         schedulers = set(torch.optim.lr_scheduler.__all__) - {"LRScheduler"}
-        own = {name for name in lightlib.schedulers.__all__ if name.endswith("LR") and name != "ClosedFormLR"}
-        assert set(registry.BUILT_IN["schedulers"]) == schedulers | own
+        ours = {name for name in scheduler_classes.__all__ if name.endswith("LR") and name != "ClosedFormLR"}
+        assert set(registry.BUILT_IN["schedulers"]) == schedulers | ours
         for group, base in (
             ("optimizers", torch.optim.Optimizer),
             ("schedulers", torch.optim.lr_scheduler.LRScheduler),

@@ -184,6 +184,11 @@ def test_jsonargparse_takes_every_path(group):
 
 NEEDS_MORE = ("LambdaLR", "MultiplicativeLR")  # functions
 ARGUMENTS = {
+    **dict.fromkeys(("CosineAnnealingWarmupLR", "FlatAnnealingLR", "FlatAnnealingWarmupLR"), {"total_steps": 9}),
+    **dict.fromkeys(("LinearWarmupLR", "PolynomialWarmupLR", "WarmupStableDecayLR"), {"total_steps": 9}),
+    "CosineRestartLR": {"periods": [4]},
+    "InverseSquareRootLR": {"warmup_steps": 4},
+    "MultiStepWarmupLR": {"milestones": [4]},
     "ChainedScheduler": {"schedulers": []},
     "CosineAnnealingLR": {"T_max": 2},
     "CosineAnnealingWarmRestarts": {"T_0": 2},
