@@ -184,8 +184,8 @@ def test_jsonargparse_takes_every_path(group):
 
 NEEDS_MORE = ("LambdaLR", "MultiplicativeLR")  # functions
 ARGUMENTS = {
-    **dict.fromkeys(("CosineAnnealingWarmupLR", "FlatAnnealingLR", "FlatAnnealingWarmupLR"), {"total_steps": 9}),
-    **dict.fromkeys(("LinearWarmupLR", "PolynomialWarmupLR", "WarmupStableDecayLR"), {"total_steps": 9}),
+    **{key: {"total_steps": 9} for key in ("CosineAnnealingWarmupLR", "FlatAnnealingLR", "FlatAnnealingWarmupLR")},
+    **{key: {"total_steps": 9} for key in ("LinearWarmupLR", "PolynomialWarmupLR", "WarmupStableDecayLR")},
     "CosineRestartLR": {"periods": [4]},
     "InverseSquareRootLR": {"warmup_steps": 4},
     "MultiStepWarmupLR": {"milestones": [4]},
