@@ -1,4 +1,4 @@
-"""Schedules that end after a number of steps: cosine, flat and cosine, linear, polynomial, stable and decay."""
+"""Schedules that end after a number of steps: cosine, flat, linear, polynomial, stable and decay."""
 
 from __future__ import annotations
 

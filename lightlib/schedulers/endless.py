@@ -1,4 +1,4 @@
-"""Schedules without an end of their own: constant, inverse square root, milestones, cosine with restarts."""
+"""Schedules without an end of their own: constant, square root, milestones, cosine with restarts."""
 
 from __future__ import annotations
 
