@@ -7,8 +7,7 @@ import time
 
 from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.loggers import log_files
-from lightlib.loggers.log_files import below
-from lightlib.loggers.version_logger import HPARAMS_FILE
+from lightlib.loggers.log_files import HPARAMS_FILE, below
 
 _SECOND = re.compile(r"tfevents\.(\d+)\.")
 

@@ -10,6 +10,8 @@ from lightlib import safe_files
 from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.errors import MisconfigurationException
 
+HPARAMS_FILE = "hparams.yaml"
+
 
 def is_url(path: str) -> bool:
     r"""Return whether `path` is a URL such as ``s3://bucket/logs``, for fsspec.

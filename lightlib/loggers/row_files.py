@@ -13,10 +13,10 @@ from lightlib import safe_files
 from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import log_files
-from lightlib.loggers.log_files import below, filesystem, is_url
+from lightlib.loggers.log_files import HPARAMS_FILE, below, filesystem, is_url
 from lightlib.loggers.logger import number, prefixed, rank_zero_experiment
 from lightlib.loggers.media.items import Media
-from lightlib.loggers.version_logger import HPARAMS_FILE, VersionLogger, check_inside
+from lightlib.loggers.version_logger import VersionLogger, check_inside
 from lightlib.report import info, rank_zero_only, warn
 
 

@@ -14,11 +14,9 @@ from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.hyperparameters import plain
-from lightlib.loggers.log_files import below, filesystem, is_url, replace
+from lightlib.loggers.log_files import HPARAMS_FILE, below, filesystem, is_url, replace
 from lightlib.loggers.media.items import Media
 from lightlib.report import described, rank_zero_only
-
-HPARAMS_FILE = "hparams.yaml"
 
 
 class VersionLogger(FabricLogger, ABC):
