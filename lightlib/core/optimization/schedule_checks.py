@@ -104,8 +104,10 @@ def _intervals(config: SchedulerConfig, plan: Plan) -> float:
 
 def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
     scheduler, name = config.scheduler, type(config.scheduler).__name__
+    if plan.num_batches == 0:
+        return
     intervals = _intervals(config, plan)
-    if plan.num_batches == 0 or intervals == math.inf:
+    if intervals == math.inf:
         return
     calls = config.calls(int(intervals))
     if calls == 0 and config.begin:
