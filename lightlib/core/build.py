@@ -416,7 +416,10 @@ class Builder:
             backward=partial(loop.backward, optimization),
             manual_backward=partial(loop.manual_backward, optimization),
             step_method=step_method,
-            handles=[LightningOptimizer(o, partial(step, optimization), module.toggled_optimizer) for o in optimizers],
+            handles=[
+                LightningOptimizer(o, partial(step, optimization), module.toggled_optimizer, optimization.complete)
+                for o in optimizers
+            ],
             removable=removable,
         )
         if self.strategy.extension.steer is not None:

@@ -37,7 +37,9 @@ def steer(strategy: Any, optimization: Optimization) -> None:
     handles, removable = optimization.handles, optimization.removable
     if steps:
         handles = [
-            LightningOptimizer(optimizer, partial(_step, strategy), optimization.module.toggled_optimizer)
+            LightningOptimizer(
+                optimizer, partial(_step, strategy), optimization.module.toggled_optimizer, optimization.complete
+            )
             for optimizer in optimization.optimizers
         ]
         if run_batch is loop.automatic:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch import nn
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+
+Clip = Callable[[list[nn.Parameter]], Any]
 
 
 class LightningOptimizer:
@@ -18,6 +21,7 @@ class LightningOptimizer:
         optimizer: The user's optimizer, also available as this attribute.
         step: Called as ``step(optimizer, closure, **kwargs)``. Default: the plain step, without hooks or scaler.
         toggled: Returns the context in which only this optimizer's parameters require gradients; set by a run.
+        complete: Called with the optimizer, makes its gradients final: the same on all processes, and not scaled.
     """
 
     def __init__(
@@ -25,14 +29,46 @@ class LightningOptimizer:
         optimizer: Optimizer,
         step: Callable[..., Any] | None = None,
         toggled: Callable[[Optimizer], Any] | None = None,
+        complete: Callable[[Optimizer], None] = lambda optimizer: None,
     ) -> None:
         self.optimizer = optimizer
         self._step = _plain_step if step is None else step
-        self._toggled = toggled
+        self._toggled, self._complete = toggled, complete
 
-    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
-        """Step: unscale, `on_before_optimizer_step`, update."""
-        return self._step(self.optimizer, closure, **kwargs)
+    def step(self, closure: Callable[[], Any] | None = None, *, clip_grads: Clip | None = None, **kwargs: Any) -> Any:
+        """Step: unscale, clip, `on_before_optimizer_step`, update.
+
+        Args:
+            closure: Computes the gradients, if the optimizer needs to do so itself.
+            clip_grads: Called with the list of this optimizer's parameters that have gradients, which it changes in
+                place: ``lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, 1.0)``. Default: none.
+            kwargs: Passed to the optimizer.
+
+        Raises:
+            ArgumentTypeError: `clip_grads` is no function.
+        """
+        if clip_grads is None:
+            return self._step(self.optimizer, closure, **kwargs)
+        if not callable(clip_grads):
+            raise ArgumentTypeError(
+                f"optimizer.step got clip_grads={shown(clip_grads)}.",
+                expected="a function of a list of parameters.",
+                fix="optimizer.step(clip_grads=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, 1.0))",
+            )
+        if closure is None:
+            self._clip(clip_grads)
+            return self._step(self.optimizer, None, **kwargs)
+
+        def with_clipping() -> Any:
+            loss = closure()
+            self._clip(clip_grads)
+            return loss
+
+        return self._step(self.optimizer, with_clipping, **kwargs)
+
+    def _clip(self, clip: Clip) -> None:
+        self._complete(self.optimizer)
+        clip([p for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None])
 
     @contextmanager
     def toggle_model(self, sync_grad: bool = True) -> Iterator[None]:

@@ -97,11 +97,15 @@ class Optimization:
         if not value:  # 0 means "do not clip", as in Lightning, not "set all gradients to 0"
             return
         raw = getattr(optimizer, "optimizer", optimizer)
-        if not self.module.automatic_optimization:
-            self.strategy.sync_gradients(raw)
-        if self.scaler is not None:
-            self.scaler.unscale(raw)
+        self.complete(raw)
         self.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm or self.clip_defaults[1] or "norm")
+
+    def complete(self, optimizer: Any) -> None:
+        """Reduce the gradients of `optimizer` over processes, and unscale them; a second call changes nothing."""
+        if not self.module.automatic_optimization:
+            self.strategy.sync_gradients(optimizer)
+        if self.scaler is not None:
+            self.scaler.unscale(optimizer)
 
     def restore_norm(self, norm: Tensor | None) -> None:
         self.gradient_norm = norm
