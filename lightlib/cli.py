@@ -15,15 +15,13 @@ from torch.optim import Optimizer
 from lightlib import lazy, report
 from lightlib.config.from_checkpoint import with_hyperparameters
 from lightlib.config.hyperparameters import instantiate_module, recorded
+from lightlib.config.model_optimizers import configured_method
 from lightlib.config.optimizers import (
     SCHEDULERS,
     LRSchedulerCallable,
     OptimizerCallable,
     ReduceLROnPlateau,
-    automatic,
-    configured_optimizers,
     instantiate_class,
-    reject_scheduler_alone,
     with_class_path,
 )
 from lightlib.config.parser import LightningArgumentParser
@@ -353,28 +351,12 @@ class LightningCLI:
     def _configure_optimizers_of_model(self) -> None:
         if not self.auto_configure_optimizers:
             return
-        parser, config = self._parser, self._part(self.config_init)
-        groups = (parser.optimizers, parser.lr_schedulers)
-        chosen = [automatic(group, config, type(self).__name__) for group in groups]
-        (_, optimizer), (_, lr_scheduler) = chosen
-        if not optimizer:
-            if lr_scheduler:
-                overridden = type(self).configure_optimizers is not LightningCLI.configure_optimizers
-                reject_scheduler_alone(type(self).__name__ if overridden else None)
-            return
-        if type(self.model).configure_optimizers is not Module.configure_optimizers:
-            report.warn(
-                f"The configuration's `optimizer` takes the place of {type(self.model).__name__}.configure_optimizers.",
-                report.PossibleUserWarning,
-            )
-        places = [
-            parser.places_of(init["class_path"], f"{key}.init_args", init.get("init_args") or {})
-            for key, init in chosen
-            if init
-        ]
-        self.model.configure_optimizers = partial(
-            configured_optimizers, self.model, optimizer, lr_scheduler, type(self).configure_optimizers, places
-        )
+        kind, config = type(self), self._part(self.config_init)
+        combine = kind.configure_optimizers
+        overrides = combine is not LightningCLI.configure_optimizers
+        method = configured_method(self.model, self._parser, config, kind.__name__, combine, overrides)
+        if method is not None:
+            self.model.configure_optimizers = method
 
     # running
     def _run_subcommand(self, verb: str) -> None:

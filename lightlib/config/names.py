@@ -90,10 +90,16 @@ def _switched(path: str) -> str:
 
 
 def check_shape(group: str, value: Mapping[str, Any]) -> None:
-    """Raise if a mapping for an object of a group has its class as a key.
+    """Raise if a mapping for an object of a group has its class as a key, or for a scheduler when it steps.
 
     Its keys are ``class_path``, ``init_args`` and ``dict_kwargs``, or arguments of a class given before.
     """
+    if group == "schedulers" and "class_path" in value and (more := [key for key in value if key not in _SHAPE]):
+        raise MisconfigurationException(
+            f"{more[0]!r} is written next to the class of a scheduler.",
+            expected="the arguments of the class below init_args, and when it steps below lr_scheduler_config.",
+            fix="write\n    lr_scheduler_config:\n" + "\n".join(f"      {key}: {value[key]}" for key in more),
+        )
     name, arguments = next(iter(value.items()), ("", None))
     if len(value) != 1 or not isinstance(arguments, (dict, type(None))) or not _is_class(group, name):
         return

@@ -1,20 +1,15 @@
-"""Optimizers and schedulers from a configuration, for `configure_optimizers`."""
+"""Optimizers and schedulers in a configuration: their classes, and when a scheduler steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-
-from lightlib import report
-from lightlib.config.errors.places import Places
-from lightlib.conventions import tolerate
-from lightlib.core.module.module import Module
-from lightlib.errors import MisconfigurationException
 
 
 class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
@@ -34,6 +29,40 @@ class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
     def __init__(self, optimizer: Optimizer, monitor: str, *args: Any, **kwargs: Any) -> None:
         super().__init__(optimizer, *args, **kwargs)
         self.monitor = monitor
+
+
+@dataclass(frozen=True)
+class LRSchedulerConfig:
+    """When the scheduler of a configuration steps: the keys of a scheduler's dict in `configure_optimizers`.
+
+    Args:
+        interval: At the end of each epoch, after each optimizer step, after each batch, or when the module steps it.
+        frequency: At every n-th interval.
+        monitor: The logged metric that a plateau scheduler reads.
+        strict: Whether a missing metric is an error.
+        name: The name for LearningRateMonitor.
+        begin: Intervals that pass before the first one that counts.
+        end: The last interval that counts. Default: the end of the run.
+        convert_to_iter_based: The scheduler is written in epochs and steps with the optimizer.
+
+    Example:
+        >>> LRSchedulerConfig(interval="step", frequency=2).changed()
+        {'interval': 'step', 'frequency': 2}
+    """
+
+    interval: Literal["epoch", "step", "batch", "manual"] = "epoch"
+    frequency: int = 1
+    monitor: str | None = None
+    strict: bool = True
+    name: str | None = None
+    begin: int = 0
+    end: int | None = None
+    convert_to_iter_based: bool = False
+
+    def changed(self) -> dict[str, Any]:
+        """Return the entries that are not the default."""
+        default = asdict(LRSchedulerConfig())
+        return {name: value for name, value in asdict(self).items() if value != default[name]}
 
 
 # torch's own ReduceLROnPlateau is left out: it does not know which metric to monitor.
@@ -67,66 +96,3 @@ def instantiate_class(args: Any | tuple[Any, ...], init: Mapping[str, Any]) -> A
     return resolve_name(init["class_path"])(
         *first, **{**(init.get("init_args") or {}), **(init.get("dict_kwargs") or {})}
     )
-
-
-def automatic(group: Mapping[str, tuple[Classes, str]], config: Any, program: str) -> tuple[str, Any]:
-    """Return the key and the configuration of the optimizer, or the scheduler, that the model gets without a link."""
-    keys = [key for key, (_, target) in group.items() if target == "AUTOMATIC"]
-    if len(keys) > 1:
-        raise MisconfigurationException(
-            f"{program} has several optimizers or schedulers with link_to='AUTOMATIC': {', '.join(keys)}.",
-            expected="one of each, or arguments of the model that they are linked to.",
-            fix=f'parser.add_optimizer_args(…, "{keys[0]}", link_to="model.{keys[0]}_init"), and '
-            "configure_optimizers in the model.",
-        )
-    if not keys:
-        return "", None
-    kind, value = group[keys[0]][0], config.get(keys[0])
-    if not isinstance(kind, tuple):
-        return keys[0], with_class_path(kind, value)
-    return keys[0], value.as_dict() if hasattr(value, "as_dict") else value
-
-
-def reject_scheduler_alone(program: str | None) -> None:
-    """Reject a scheduler without an optimizer; a `program` that combines them itself gets a warning."""
-    what = "The configuration has an `lr_scheduler`, but no `optimizer`"
-    if program is not None:
-        report.warn(
-            f"{what}: {program}.configure_optimizers is not called, and the model's own is.",
-            report.PossibleUserWarning,
-        )
-        return
-    error = MisconfigurationException(
-        f"{what}: it would not be used.",
-        expected="both, or neither and the module's configure_optimizers.",
-        fix="--optimizer AdamW --optimizer.lr 1e-3",
-    )
-    tolerate(error, "it is ignored")
-
-
-def configured_optimizers(
-    module: Module, optimizer: Any, lr_scheduler: Any, combine: Callable[..., Any], places: Sequence[Places]
-) -> Any:
-    """Build the configured optimizer and scheduler when the Trainer requests them, and combine them.
-
-    The strategy may have replaced the module's parameters by then. `combine` is ``LightningCLI.configure_optimizers``,
-    and `places` are those of the optimizer and of the scheduler, for errors.
-    """
-    parameters = list(module.parameters())
-    if not parameters:
-        raise MisconfigurationException(
-            f"The configuration has an optimizer, but {type(module).__name__} has no parameters.",
-            expected="layers, made in __init__ or configure_model.",
-            fix="leave out `optimizer:`.",
-        )
-    built = _built((parameters,), optimizer, places[0])
-    scheduler = _built(built, lr_scheduler, places[1]) if lr_scheduler else None
-    return combine(module, optimizer=built, lr_scheduler=scheduler)
-
-
-def _built(first: Any, init: Mapping[str, Any], places: Places) -> Any:
-    try:
-        return instantiate_class(first, init)
-    except Exception as error:
-        places.add_to(error)
-        raise

@@ -20,7 +20,7 @@ from lightlib.config.errors.invocation import Invocation
 from lightlib.config.errors.places import Places, key_of, places_of
 from lightlib.config.help import HelpFormatter
 from lightlib.config.loader import MODE, handed_over, with_unix_lines
-from lightlib.config.optimizers import SCHEDULERS, Classes
+from lightlib.config.optimizers import SCHEDULERS, Classes, LRSchedulerConfig
 from lightlib.config.yaml.file import ConfigError, Document, Sources, dump, text_of
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
@@ -136,8 +136,13 @@ class LightningArgumentParser(CompatibleParser):
         nested_key: str = "lr_scheduler",
         link_to: str = "AUTOMATIC",
     ) -> None:
-        """Add the arguments of a learning-rate scheduler; the arguments are those of `add_optimizer_args`."""
+        """Add the arguments of a learning-rate scheduler; the arguments are those of `add_optimizer_args`.
+
+        If the module gets it without a link, a group such as ``lr_scheduler_config`` sets when it steps.
+        """
         self._add_chosen(lr_scheduler_class, nested_key, SCHEDULERS, "optimizer")
+        if link_to == "AUTOMATIC":
+            self.add_class_arguments(LRSchedulerConfig, f"{nested_key}_config")
         self.named[nested_key] = "schedulers"
         self.lr_schedulers[nested_key] = (lr_scheduler_class, link_to)
 

@@ -202,7 +202,7 @@ class TestTraining:
         assert refused_and_tolerated(run, "object twice", "its hooks are called twice").starts == 2
 
     def test_a_schedule_without_an_optimizer_in_a_configuration(self):
-        from lightlib.config.optimizers import reject_scheduler_alone
+        from lightlib.config.model_optimizers import reject_scheduler_alone
 
         refused_and_tolerated(lambda: reject_scheduler_alone(None), "but no `optimizer`", "it is ignored")
 
