@@ -68,8 +68,8 @@ _CALLBACKS = _from(
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
     "EnvironmentRecord GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor "
     "MetricPrinter ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint PlainProgressBar PreciseBN "
-    "RankLogFiles RichModelSummary RichProgressBar SpikeDetection StochasticWeightAveraging SyncBuffers "
-    "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
+    "RankLogFiles RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging "
+    "SyncBuffers TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

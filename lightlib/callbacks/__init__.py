@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.records.history import History
     from lightlib.callbacks.records.metric_printer import MetricPrinter
     from lightlib.callbacks.records.rank_logs import RankLogFiles
+    from lightlib.callbacks.records.run_config import RunConfigRecord
     from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
     from lightlib.callbacks.sync_buffers import SyncBuffers
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
@@ -74,6 +75,7 @@ __all__ = [
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
+    "RunConfigRecord",
     "SpikeDetection",
     "StochasticWeightAveraging",
     "SyncBuffers",
@@ -116,6 +118,7 @@ _get, _names = lazy.attributes(
         "RichModelSummary": "summary.model_summary",
         "RichProgressBar": "progress.progress_bar",
         "RichProgressBarTheme": "progress.progress_bar",
+        "RunConfigRecord": "records.run_config",
         "SpikeDetection": "monitors.spike",
         "StochasticWeightAveraging": "averaging.stochastic",
         "SyncBuffers": "sync_buffers",

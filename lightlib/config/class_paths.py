@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from lightlib.config import names
+from lightlib.config.placeholders import with_late_ints
 from lightlib.config.yaml.file import ConfigError, dump, loader
 
 _NO_NAMES = ("null", "none", "true", "false")
@@ -102,6 +103,8 @@ def _chosen(value: Any, group: str, by_name: bool = True) -> Any:
         return [_chosen(one, group, by_name) for one in value]
     if isinstance(value, dict):
         names.check_shape(group, value)
+        if group == "schedulers":
+            value = with_late_ints(value)
     if isinstance(value, dict) and isinstance(value.get("class_path"), str):
         return {**value, "class_path": _full(value["class_path"], group)}
     return value

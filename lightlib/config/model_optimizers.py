@@ -11,6 +11,7 @@ from lightlib import report
 from lightlib.config.errors.places import Places
 from lightlib.config.optimizers import Classes, instantiate_class, with_class_path
 from lightlib.config.parser import LightningArgumentParser
+from lightlib.config.placeholders import with_placeholders
 from lightlib.conventions import tolerate
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
@@ -123,7 +124,7 @@ def _configured_optimizers(
     """Build the configured optimizer and scheduler when the Trainer requests them, and combine them.
 
     The strategy may have replaced the module's parameters by then. `combine` is ``LightningCLI.configure_optimizers``,
-    `places` are those of the optimizer and of the scheduler, for errors, and `options` say when the scheduler steps.
+    `places` are those of the optimizer and of the scheduler, for errors, and `options` set when the scheduler steps.
     """
     parameters = list(module.parameters())
     if not parameters:
@@ -133,14 +134,9 @@ def _configured_optimizers(
             fix="leave out `optimizer:`.",
         )
     built = _built((parameters,), optimizer, places[0])
-    if lr_scheduler and options.get("convert_to_iter_based"):  # its lengths are multiplied before it is built
-        kind, arguments = resolve_name(lr_scheduler["class_path"]), lr_scheduler.get("init_args") or {}
-        scheduler: Any = partial(kind, **arguments, **(lr_scheduler.get("dict_kwargs") or {}))
-    else:
-        scheduler = _built(built, lr_scheduler, places[1]) if lr_scheduler else None
+    scheduler, monitor = _scheduler(built, lr_scheduler, places, options) if lr_scheduler else (None, None)
     if not options:
         return combine(module, optimizer=built, lr_scheduler=scheduler)
-    monitor = getattr(scheduler, "monitor", None)
     if monitor and options.get("monitor", monitor) != monitor:
         raise MisconfigurationException(
             f"`lr_scheduler` reads {monitor!r}, and `lr_scheduler_config` has monitor={options['monitor']!r}.",
@@ -148,6 +144,18 @@ def _configured_optimizers(
             fix="leave out `monitor` in lr_scheduler_config.",
         )
     return {"optimizer": built, "lr_scheduler": {"monitor": monitor, **options, "scheduler": scheduler}}
+
+
+def _scheduler(
+    optimizer: Any, init: Mapping[str, Any], places: Sequence[Places], options: Mapping[str, Any]
+) -> tuple[Any, str | None]:
+    """Return the scheduler and its metric; a factory if the run puts numbers into its arguments."""
+    arguments = {**(init.get("init_args") or {}), **(init.get("dict_kwargs") or {})}
+    late = with_placeholders(arguments)
+    if late is arguments and not options.get("convert_to_iter_based"):
+        scheduler = _built(optimizer, init, places[1])
+        return scheduler, getattr(scheduler, "monitor", None)
+    return partial(resolve_name(init["class_path"]), **late), arguments.get("monitor")
 
 
 def _built(first: Any, init: Mapping[str, Any], places: Places) -> Any:

@@ -11,6 +11,8 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from lightlib.config.placeholders import refuse_late_ints
+
 
 class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
     """torch's scheduler of this name, with the metric that it monitors.
@@ -87,12 +89,13 @@ def instantiate_class(args: Any | tuple[Any, ...], init: Mapping[str, Any]) -> A
 
     Raises:
         ImportError, AttributeError: There is no such class.
+        MisconfigurationException: An argument is a placeholder, which only the run puts in.
 
     Example:
         >>> instantiate_class((), {"class_path": "datetime.timedelta", "init_args": {"hours": 2}})
         datetime.timedelta(seconds=7200)
     """
     first = args if isinstance(args, tuple) else (args,)
-    return resolve_name(init["class_path"])(
-        *first, **{**(init.get("init_args") or {}), **(init.get("dict_kwargs") or {})}
-    )
+    arguments = {**(init.get("init_args") or {}), **(init.get("dict_kwargs") or {})}
+    refuse_late_ints(init["class_path"], arguments)
+    return resolve_name(init["class_path"])(*first, **arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,7 +46,7 @@ from lightlib.core.run.lightning_order import (
     then_schedules,
 )
 from lightlib.core.run.optimization import Optimization
-from lightlib.core.run.parts import PREDICT, TEST, Evaluations, Stage, StopRequests
+from lightlib.core.run.parts import PREDICT, TEST, VALIDATION, Evaluations, Stage, StopRequests
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.training_pass import STEP
@@ -339,7 +340,7 @@ class Builder:
         plan = self.plan(train_data.expected_batches if train_data is not None else 0)
         check_optimization(module, settings)
         given, configs = self.timed(module, "configure_optimizers", configure)(
-            module, plan, not overrides(module, Module, "lr_scheduler_step")
+            module, plan, not overrides(module, Module, "lr_scheduler_step"), self._eval_batches
         )
         check_schedulers(module, configs)
         optimizers = [strategy.optimizer(optimizer) for optimizer in given]
@@ -362,6 +363,11 @@ class Builder:
         )
         self._choose_optimization(optimization, plan, given, progress)
         return optimization
+
+    def _eval_batches(self) -> float:
+        """Return the number of validation batches on this process."""
+        has_data = self.sources["val"] is not None and bool(self.settings.limit_val_batches)
+        return sum(self.eval_data(VALIDATION).num_batches) if has_data else math.inf
 
     def _schedules(self, configs: list[SchedulerConfig], progress: Progress) -> Schedules:
         module = self.module

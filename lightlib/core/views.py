@@ -12,6 +12,7 @@ from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.optimization.schedules import SchedulerConfig
 from lightlib.core.resume.save import Saver
+from lightlib.core.run_config import RunConfig, run_config_of
 from lightlib.core.run_views import RunViews
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger
@@ -188,6 +189,15 @@ class TrainerViews(RunViews):
     def progress_bar_callback(self) -> ProgressBar | None:
         """The progress bar, or None."""
         return next(iter(self._callbacks_of("ProgressBar")), None)
+
+    @property
+    def run_config(self) -> RunConfig:
+        """The resolved numbers of the present or the last call: epochs, batch sizes, steps, processes.
+
+        Raises:
+            MisconfigurationException: There was no call.
+        """
+        return run_config_of(self)  # type: ignore[arg-type]  # the only subclass is the Trainer
 
     # loaders
     @property

@@ -19,8 +19,21 @@ if TYPE_CHECKING:
     from lightlib.schedulers.closed_form import ClosedFormLR
     from lightlib.schedulers.endless import ConstantWarmupLR, CosineRestartLR, InverseSquareRootLR, MultiStepWarmupLR
     from lightlib.schedulers.parameter import ParamScheduler
+    from lightlib.schedulers.placeholders import (
+        EVAL_DATALOADER_LEN,
+        NUM_EPOCHS,
+        TOTAL_UPDATE_STEPS,
+        TRAIN_DATALOADER_LEN,
+        UPDATE_STEPS_PER_EPOCH,
+        Placeholder,
+    )
 
 _PLACES = {
+    "EVAL_DATALOADER_LEN": "placeholders",
+    "NUM_EPOCHS": "placeholders",
+    "TOTAL_UPDATE_STEPS": "placeholders",
+    "TRAIN_DATALOADER_LEN": "placeholders",
+    "UPDATE_STEPS_PER_EPOCH": "placeholders",
     "ClosedFormLR": "closed_form",
     "ConstantWarmupLR": "endless",
     "CosineAnnealingWarmupLR": "annealing",
@@ -31,11 +44,17 @@ _PLACES = {
     "LinearWarmupLR": "annealing",
     "MultiStepWarmupLR": "endless",
     "ParamScheduler": "parameter",
+    "Placeholder": "placeholders",
     "PolynomialWarmupLR": "annealing",
     "WarmupStableDecayLR": "annealing",
     "get_scheduler": "by_name",
 }
 __all__ = [
+    "EVAL_DATALOADER_LEN",
+    "NUM_EPOCHS",
+    "TOTAL_UPDATE_STEPS",
+    "TRAIN_DATALOADER_LEN",
+    "UPDATE_STEPS_PER_EPOCH",
     "ClosedFormLR",
     "ConstantWarmupLR",
     "CosineAnnealingWarmupLR",
@@ -46,6 +65,7 @@ __all__ = [
     "LinearWarmupLR",
     "MultiStepWarmupLR",
     "ParamScheduler",
+    "Placeholder",
     "PolynomialWarmupLR",
     "WarmupStableDecayLR",
     "get_scheduler",

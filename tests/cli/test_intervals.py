@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from lightlib.callbacks.callback import Callback
-from lightlib.cli import LightningCLI
+from lightlib.cli import LightningCLI, instantiate_class
 from lightlib.errors import MisconfigurationException
 from tests.cli.parts import QUIET, BareLine, PointsOfLine, points
 from tests.runs.plain import same_weights
@@ -144,3 +144,52 @@ class TestMistakes:
     def test_a_frequency_that_is_no_interval(self):
         with pytest.raises(MisconfigurationException, match="frequency=0"):
             fitted(EPOCHS, "--lr_scheduler_config.frequency=0")
+
+
+ONE_CYCLE = """
+optimizer:
+  class_path: SGD
+  init_args: {lr: 0.1}
+lr_scheduler:
+  class_path: OneCycleLR
+  init_args: {max_lr: 0.5, epochs: NUM_EPOCHS, steps_per_epoch: UPDATE_STEPS_PER_EPOCH * 2 - UPDATE_STEPS_PER_EPOCH}
+lr_scheduler_config: {interval: step}
+"""
+
+
+def test_placeholders_in_a_file():
+    first, watch = fitted(ONE_CYCLE, "--trainer.max_epochs=3", "--trainer.accumulate_grad_batches=3")
+    assert first.trainer.lr_scheduler_configs[0].scheduler.total_steps == 6  # of 4 batches in 2 windows
+    saved = Path("config.yaml").read_text()
+    assert "epochs: NUM_EPOCHS\n" in saved
+    assert "steps_per_epoch: UPDATE_STEPS_PER_EPOCH * 2 - UPDATE_STEPS_PER_EPOCH\n" in saved
+    Path("config.yaml").unlink()
+    again, repeated = fitted(saved)
+    assert same_weights(first.model, again.model)
+    assert watch.rates == repeated.rates
+    assert len(set(watch.rates)) == 6
+
+
+def test_placeholders_within_a_list():
+    text = EPOCHS.replace("[6, 8]", "[TOTAL_UPDATE_STEPS - 8, 36]") + "lr_scheduler_config: {interval: step}\n"
+    _, watch = fitted(text)
+    assert watch.rates == [0.1] * 32 + [0.05] * 4 + [0.025] * 4
+
+
+def test_a_placeholder_for_a_scheduler_that_the_module_builds():
+    class Linked(BareLine):
+        def __init__(self, schedule: dict | None = None):
+            super().__init__()
+            self.schedule = schedule
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            return [optimizer], [instantiate_class(optimizer, self.schedule)]
+
+    class CLI(LightningCLI):
+        def add_arguments_to_parser(self, parser):
+            parser.add_lr_scheduler_args(nested_key="steps", link_to="model.schedule")
+
+    text = "steps: {class_path: StepLR, init_args: {step_size: NUM_EPOCHS}}\n"
+    with pytest.raises(MisconfigurationException, match=r"StepLR is built with the placeholder step_size: NUM_EPOCHS"):
+        fitted(text, "--trainer.max_epochs=1", module=Linked, kind=CLI)

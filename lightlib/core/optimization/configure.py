@@ -24,6 +24,7 @@ from lightlib.core.optimization.schedule_checks import check_schedule
 from lightlib.core.optimization.schedules import SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
+from lightlib.schedulers.placeholders import resolved
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -39,12 +40,18 @@ _FORMS = (
 )
 
 
-def configure(module: Module, plan: Plan, counted: bool = True) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+def configure(
+    module: Module, plan: Plan, counted: bool = True, eval_batches: Callable[[], float] = lambda: math.inf
+) -> tuple[list[Optimizer], list[SchedulerConfig]]:
     """Call `module.configure_optimizers` and return its optimizers and schedules.
 
-    With `counted`, schedulers that have timm's methods get the numbers of the step and of the epoch.
+    Args:
+        module: The module.
+        plan: Of the run.
+        counted: Whether schedulers that have timm's methods get the numbers of the step and of the epoch.
+        eval_batches: Returns the number of validation batches, for a placeholder.
     """
-    returned = module.configure_optimizers()
+    returned = resolved(module.configure_optimizers(), partial(_number_of, plan, eval_batches))
     late = _LateValues(module, plan, counted)
     optimizers, configs = ([], []) if returned is None else _parts(returned, late)
     _check_optimizers(optimizers, module)
@@ -58,6 +65,19 @@ def configure(module: Module, plan: Plan, counted: bool = True) -> tuple[list[Op
             fix=f"{{'scheduler': scheduler, 'name': {names[0] + '_2'!r}}}",
         )
     return optimizers, configs
+
+
+def _number_of(plan: Plan, eval_batches: Callable[[], float], name: str) -> float:
+    """Return a number of the run for a placeholder."""
+    if name == "EVAL_DATALOADER_LEN":
+        return eval_batches()
+    numbers = {
+        "TOTAL_UPDATE_STEPS": plan.total_steps,
+        "UPDATE_STEPS_PER_EPOCH": plan.steps_per_epoch,
+        "TRAIN_DATALOADER_LEN": plan.num_batches,
+        "NUM_EPOCHS": plan.num_epochs,
+    }
+    return numbers[name]
 
 
 class _LateValues:

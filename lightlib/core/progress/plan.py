@@ -156,6 +156,12 @@ class Plan:
         return min(by_epochs, self.max_steps)
 
     @property
+    def num_epochs(self) -> float:
+        """The epochs that the run begins; `inf` if no limit is known."""
+        total, per_epoch = self.total_steps, self.steps_per_epoch
+        return math.ceil(total / per_epoch) if total < math.inf and 0 < per_epoch < math.inf else self.max_epochs
+
+    @property
     def total_batches(self) -> float:
         """Batches of the entire run, also those without an optimizer step; `inf` if no limit is known."""
         if self.num_batches == math.inf:
