@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
     from lightlib.callbacks.lambda_callback import LambdaCallback
     from lightlib.callbacks.lr_monitor import LearningRateMonitor
+    from lightlib.callbacks.moments import (
+        end_of_epoch,
+        every_n_epochs,
+        every_n_inner_iters,
+        every_n_train_iters,
+        is_last_train_epoch,
+        is_last_train_iter,
+    )
     from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
     from lightlib.callbacks.monitors.spike import SpikeDetection
     from lightlib.callbacks.progress.progress_bar import (
@@ -85,6 +93,12 @@ __all__ = [
     "Timer",
     "WeightAveraging",
     "default_progress_bar",
+    "end_of_epoch",
+    "every_n_epochs",
+    "every_n_inner_iters",
+    "every_n_train_iters",
+    "is_last_train_epoch",
+    "is_last_train_iter",
 ]
 
 _get, _names = lazy.attributes(
@@ -128,6 +142,12 @@ _get, _names = lazy.attributes(
         "Timer": "timer",
         "WeightAveraging": "averaging.weight_averaging",
         "default_progress_bar": "progress.progress_bar",
+        "end_of_epoch": "moments",
+        "every_n_epochs": "moments",
+        "every_n_inner_iters": "moments",
+        "every_n_train_iters": "moments",
+        "is_last_train_epoch": "moments",
+        "is_last_train_iter": "moments",
     },
 )
 

@@ -131,6 +131,9 @@ class Callback:
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Called after a training batch. `outputs`: the return value of `training_step` as a dict, detached."""
 
+    def on_substep_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after a batch in which no optimizer stepped: its gradients are kept for a later one."""
+
     def on_accumulation_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Called after a batch with an optimizer step, which closes an accumulation window."""
 
@@ -219,6 +222,9 @@ class Callback:
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
         """Called when a checkpoint file is complete under its final name."""
+
+    def on_checkpoint_uploaded(self, trainer: Trainer, pl_module: Module, uri: str) -> None:
+        """Called after `on_checkpoint_written` if the checkpoint is in a remote store."""
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         """Called with the content of a checkpoint before it is written; may add to it."""

@@ -144,7 +144,10 @@ class Builder:
 
     def hooks(self) -> Hooks:
         before, more = before_hooks(self.trainer, self.eval_data), self.strategy.extension.hooks
-        return Hooks(self.trainer, self.module, self.callbacks, self.wrap, Module, before, more)
+        hooks = Hooks(self.trainer, self.module, self.callbacks, self.wrap, Module, before, more)
+        if hooks.defines("on_substep_end"):
+            hooks.follow("on_train_batch_end", lambda *_: _end_substep(self.trainer, hooks))
+        return hooks
 
     def place(self, num_loaders: dict[str, int]) -> None:
         """Place the module on its device and bind its steps."""
@@ -451,6 +454,13 @@ class Builder:
             by_user = scoped(self.results, "optimizer_zero_grad", module.optimizer_zero_grad)
             return lambda optimizer: by_user(progress.epoch, progress.epoch_batch, optimizer)
         return zeroing(optimizers)
+
+
+def _end_substep(trainer: Trainer, hooks: Hooks) -> None:
+    """Call `on_substep_end` after a batch in which no optimizer stepped."""
+    assert trainer.run is not None
+    if not trainer.run.optimization.window.stepped:
+        hooks.on_substep_end()
 
 
 def _refuse_stop(name: str, reason: str) -> None:

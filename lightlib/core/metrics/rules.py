@@ -25,6 +25,7 @@ _TRAINING_STEP = (
     "training_step",
     "on_train_batch_start",
     "on_train_batch_end",
+    "on_substep_end",
     "on_accumulation_end",
     "backward",
     "on_before_backward",

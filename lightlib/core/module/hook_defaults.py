@@ -42,6 +42,9 @@ class ModelHooks:
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Called after a training batch. `outputs` is the result of `training_step`, as a dict, detached."""
 
+    def on_substep_end(self) -> None:
+        """Called after a batch in which no optimizer stepped: its gradients are kept for a later one."""
+
     def on_accumulation_end(self) -> None:
         """Called after the optimizer step at the end of an accumulation window."""
 
@@ -143,6 +146,9 @@ class ModelHooks:
 
     def on_checkpoint_written(self, path: str) -> None:
         """Called when a checkpoint file is complete under its final name."""
+
+    def on_checkpoint_uploaded(self, uri: str) -> None:
+        """Called after `on_checkpoint_written` if the checkpoint is in a remote store."""
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Called with the content of a checkpoint before it is written; may add to it."""

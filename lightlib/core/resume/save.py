@@ -263,10 +263,11 @@ def write(
 
 
 def _announce(run: Run, path: str) -> None:
-    """Call `on_checkpoint_written`; no checkpoint holds its random numbers and changes."""
-    if run.hooks.defines("on_checkpoint_written"):
-        with run.user_state.unsaved("on_checkpoint_written"):
-            run.hooks.on_checkpoint_written(path)
+    """Call the hooks after a save; no checkpoint holds their random numbers and changes."""
+    names = ["on_checkpoint_written", *(["on_checkpoint_uploaded"] if filesystem.is_remote(path) else [])]
+    for name in filter(run.hooks.defines, names):
+        with run.user_state.unsaved(name):
+            getattr(run.hooks, name)(path)
 
 
 def _may_write(trainer: Trainer, path: str) -> bool:

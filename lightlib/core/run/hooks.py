@@ -38,12 +38,14 @@ HOOKS: tuple[str, ...] = (
     "on_after_backward",
     "on_before_optimizer_step",
     "on_train_batch_end",
+    "on_substep_end",
     "on_accumulation_end",
     "on_log",
     *_EVALUATION,
     "on_train_epoch_end",
     "on_fit_epoch_end",
     "on_checkpoint_written",
+    "on_checkpoint_uploaded",
     "on_save_checkpoint",
     "on_load_checkpoint",
     "on_train_end",
@@ -265,6 +267,10 @@ class Hooks:
                     calls.append(call if owner is module else partial(call, trainer, module))
             self._events[name] = tuple(calls)
         return self._events[name]
+
+    def follow(self, name: str, call: Callable[..., Any]) -> None:
+        """Make `call`, with the same arguments, after all calls of the hook `name`."""
+        setattr(self, name, in_order([getattr(self, name), call]))
 
     def replace_by(self, other: Hooks) -> None:
         """Adopt the calls of `other`; the loop keeps its reference to this table."""

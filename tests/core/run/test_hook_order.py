@@ -167,6 +167,7 @@ def test_accumulation():
         {OPENS}
         {BACKWARD}
         A B M on_train_batch_end
+        A B M on_substep_end    # ours
         A B M on_train_batch_start
         {BACKWARD}
         {CLOSES}
@@ -245,6 +246,7 @@ def test_a_skipped_batch_steps_nothing():
         {OPENS}
         M training_step
         A B M on_train_batch_end
+        A B M on_substep_end
     """)
 
 

@@ -1,4 +1,4 @@
-"""The table of hooks: the objects that have each one, their order, and our own four hooks."""
+"""The table of hooks: the objects that have each one, their order, and our own six hooks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from lightlib.callbacks import LambdaCallback, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
+from lightlib.checkpoint.storage import filesystem
 from lightlib.core.module.module import Module
 from lightlib.core.run.hooks import HOOKS, in_order, nothing, skip_if_any
 from lightlib.errors import MisconfigurationException, UnknownNameError
@@ -205,6 +206,60 @@ class TestNewMoments:
 
         quiet_trainer(accumulate_grad_batches=3).fit(Sees(), batches(8))
         assert seen == [(3, 1), (6, 2), (8, 3)]
+
+    def test_on_substep_end_after_every_batch_without_a_step(self):
+        seen = []
+
+        class Sees(Net):
+            def on_train_batch_end(self, outputs, batch, batch_idx):
+                seen.append(batch_idx)
+
+            def on_substep_end(self):
+                self.log("open", 1.0)
+                seen.append("open")
+
+            def on_accumulation_end(self):
+                seen.append("closed")
+
+        trainer = quiet_trainer(accumulate_grad_batches=3)
+        trainer.fit(Sees(), batches(5))
+        assert seen == [0, "open", 1, "open", 2, "closed", 3, "open", 4, "closed"]
+        assert "open" in trainer.callback_metrics
+        assert "on_substep_end" in str(trainer.hooks)
+
+    def test_on_substep_end_alone_and_in_a_callback(self):
+        class Sees(Callback):
+            def __init__(self):
+                self.seen = []
+
+            def on_substep_end(self, trainer, pl_module):
+                self.seen.append((trainer.progress.epoch_batch, trainer.global_step))
+
+        sees = Sees()
+        trainer = quiet_trainer(accumulate_grad_batches=2, callbacks=sees)
+        trainer.fit(Net(), batches(3))
+        assert sees.seen == [(1, 0)]
+
+    def test_on_checkpoint_uploaded_for_a_remote_store_only(self, tmp_path):
+        seen = []
+
+        class Sees(Net):
+            def on_checkpoint_written(self, path):
+                seen.append(("written", path))
+
+            def on_checkpoint_uploaded(self, uri):
+                seen.append(("uploaded", uri, filesystem.exists(uri)))
+
+        for background in (False, True):
+            folder = f"memory://uploads-{background}"
+            checkpoint = ModelCheckpoint(folder, every_n_train_steps=2, save_top_k=-1, async_save=background)
+            quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True).fit(Sees(), batches(2))
+            uri = f"{folder}/epoch=0-step=2.ckpt"
+            assert seen == [("written", uri), ("uploaded", uri, True)]
+            seen.clear()
+        checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
+        quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True).fit(Sees(), batches(2))
+        assert seen == [("written", str(tmp_path / "epoch=0-step=2.ckpt"))]
 
     def test_on_log_gets_what_the_loggers_get(self):
         seen, logger = [], Rows()
