@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lightlib import optim as optim
     from lightlib import precision as precision
     from lightlib import profilers as profilers
+    from lightlib import samplers as samplers
     from lightlib import strategies as strategies
     from lightlib import testing as testing
     from lightlib.callbacks.callback import Callback
@@ -69,7 +70,7 @@ _get, _names = lazy.attributes(
     },
     (
         "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "fabric", "launch", "loggers",
-        "optim", "precision", "profilers", "strategies", "testing",
+        "optim", "precision", "profilers", "samplers", "strategies", "testing",
     ),
 )  # fmt: skip
 

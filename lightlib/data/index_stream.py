@@ -15,9 +15,14 @@ from lightlib.data.generators import generators_in, present_state, set_present_s
 from lightlib.data.seed import set_rng_state
 from lightlib.data.sharding import DataShard, ShardedSampler, inner_sampler, is_plain_batches, shared_rng
 from lightlib.data.workers import Placed, Seeding
+from lightlib.samplers.passes import InfiniteSampler, RepeatSampler
+from lightlib.samplers.seeded import SeededSampler
 
 # These draw all their random numbers at the first `next`, or from generators of their own.
-_DRAW_AT_ONCE = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+_DRAW_AT_ONCE = (
+    *(SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler),
+    *(InfiniteSampler, RepeatSampler),
+)
 _RECENT = 1024  # items that are remembered: more than workers are given in advance
 _LARGEST_BATCH = 2**32  # batches of a custom batch sampler get numbers that are this far apart
 
@@ -154,7 +159,8 @@ class IndexStream:
 
 def draws_at_once(indices: Any) -> bool:
     """Whether a sampler, or that of a plain batch sampler, draws all its random numbers at the first `next`."""
-    return type(_drawing_sampler(indices)) in _DRAW_AT_ONCE
+    sampler = _drawing_sampler(indices)
+    return type(sampler) in _DRAW_AT_ONCE or type(sampler).__iter__ is SeededSampler.__iter__
 
 
 def is_random(indices: Any) -> bool:

@@ -31,12 +31,13 @@ from lightlib.callbacks import (
     StochasticWeightAveraging,
 )
 from lightlib.loggers import CSVLogger, TensorBoardLogger
+from lightlib.samplers import ClassBalancedSampler, RepeatSampler
 from tests.campaigns import phases
 from tests.campaigns.own_state import ChangesData, Epochs, KeepsOwnState
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
-_SWITCHES = ("plain", "own", "batteries", "phased", "pruned")
+_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Configuration:
         phased: Use the callbacks that change the training from an epoch on: a frozen layer, an average of the weights
             of the last epochs, and exact statistics of batch norms.
         pruned: Prune weights, which go back to their first values.
+        sampled: Draw as many samples of each class in several passes per epoch, in place of a plain shuffle.
     """
 
     strategy: str = "one"
@@ -71,6 +73,7 @@ class Configuration:
     batteries: bool = False
     phased: bool = False
     pruned: bool = False
+    sampled: bool = False
 
     @property
     def processes(self) -> int:
@@ -244,8 +247,11 @@ def loaders(how: Configuration) -> tuple[DataLoader, DataLoader]:
     noise = 0.0 if how.plain and how.workers else 0.1
     size: dict[str, Any] = {"batch_size": 4, "num_workers": how.workers}
     order: dict[str, Any] = {"sampler": Epochs(51 * parts - 1)} if how.own else {"shuffle": True}
+    data = Noisy(51 * parts - 1, noise)
+    if how.sampled:
+        order = {"sampler": RepeatSampler(ClassBalancedSampler(data.y, 17 * parts), 3)}
     return (
-        DataLoader(Noisy(51 * parts - 1, noise), **order, **size),
+        DataLoader(data, **order, **size),
         DataLoader(Noisy(16 * parts, noise), **size),
     )
 

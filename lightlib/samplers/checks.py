@@ -1,0 +1,83 @@
+"""Checks of the arguments of samplers, and the values that they give for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from typing import Any
+
+import torch
+
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+
+
+def check_int(owner: str, name: str, value: Any, least: int) -> int:
+    """Return `value` if it is an int of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(
+            f"{owner}({name}={shown(value)}).", expected=f"an int >= {least}.", fix=f"{owner}({name}={max(least, 1)})"
+        )
+    if value < least:
+        raise MisconfigurationException(
+            f"{owner}({name}={value}).", expected=f"an int >= {least}.", fix=f"{owner}({name}={max(least, 1)})"
+        )
+    return value
+
+
+def check_seed(owner: str, seed: Any) -> int | None:
+    """Return the seed if it is None or an int of at least 0."""
+    return None if seed is None else check_int(owner, "seed", seed, 0)
+
+
+def size_of(owner: str, data: Any) -> int:
+    """Return the number of samples of `data`, which has a length."""
+    if not isinstance(data, Sized):
+        raise ArgumentTypeError(
+            f"{owner} got {shown(data)}, which has no length.",
+            expected="a data set with a length, or another sized collection.",
+            fix=f"{owner}(dataset), or {owner}(range(number_of_samples)).",
+        )
+    if len(data) == 0:
+        raise MisconfigurationException(
+            f"{owner} got a {type(data).__name__} of length 0.",
+            expected="at least one sample.",
+            fix="check the data set.",
+        )
+    return len(data)
+
+
+def check_sampler(owner: str, sampler: Any) -> Any:
+    """Return `sampler` if it can be iterated."""
+    if not hasattr(sampler, "__iter__") or isinstance(sampler, (str, bytes, type)):
+        raise ArgumentTypeError(
+            f"{owner} got {shown(sampler)}, which is no sampler.",
+            expected="a sampler: an iterable of indices.",
+            fix=f"{owner}(torch.utils.data.RandomSampler(dataset), …)",
+        )
+    return sampler
+
+
+def numbers_of(owner: str, name: str, values: Any, least: int | None = None) -> torch.Tensor:
+    """Return one whole number for each sample, as a tensor: the length or the class of each.
+
+    Args:
+        least: The smallest number that is accepted.
+    """
+    what = f"{owner}({name}={shown(values)})"
+    fix = f"{owner}({name}=[… for sample in dataset])"
+    if not isinstance(values, (Sequence, torch.Tensor)) and not hasattr(values, "__array__"):
+        raise ArgumentTypeError(f"{what}.", expected="a sequence with one whole number for each sample.", fix=fix)
+    try:
+        found = torch.as_tensor(values if isinstance(values, torch.Tensor) else list(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentTypeError(f"{what}: {error}.", expected="one whole number for each sample.", fix=fix) from None
+    if found.ndim != 1 or found.is_floating_point() or found.is_complex() or not len(found):
+        raise MisconfigurationException(
+            f"{what}: values of the shape {tuple(found.shape)} and the dtype {found.dtype}.",
+            expected="one whole number for each sample.",
+            fix=fix,
+        )
+    if least is not None and int(found.min()) < least:
+        raise MisconfigurationException(
+            f"{owner}: the smallest of the {name} is {int(found.min())}.", expected=f"numbers >= {least}.", fix=fix
+        )
+    return found.to(device="cpu", dtype=torch.int64)
