@@ -51,8 +51,9 @@ from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.training_pass import STEP
 from lightlib.core.run.user_snapshot import Snapshot
+from lightlib.core.setup.batch_sizes import accumulation_of, explain, largest_batch
 from lightlib.core.setup.loaders import check_loaders
-from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
+from lightlib.core.setup.plugins import plan_of
 from lightlib.core.setup.settings import Settings
 from lightlib.core.setup.timing import Timing
 from lightlib.data.combined import CombinedLoader, flatten
@@ -248,7 +249,9 @@ class Builder:
             sequential=bool(settings.overfit_batches),
             prefetch=prefetch,
             share=self.share(),
-            largest=largest_batch(settings.global_batch_size, self.strategy.data_size),
+            largest=largest_batch(
+                settings.global_batch_size, self.strategy.data_size, settings.given_accumulation or 1
+            ),
             loads_late=late,
             timed=partial(self.timing.iterator, NEXT_BATCH),
         )
@@ -257,10 +260,11 @@ class Builder:
         if settings.global_batch_size is not None:
             given = [batch_size_of_loader(loader) for loader in data.given]
             accumulate, explanation = accumulation_of(
-                settings.global_batch_size, data.loaded.batch_sizes(), self.strategy.data_size, self.callbacks, given
-            )
+                settings.global_batch_size, data.loaded.batch_sizes(), self.strategy.data_size, self.callbacks, given,
+                settings.given_accumulation,
+            )  # fmt: skip
             settings.change("accumulate_grad_batches", accumulate)
-            report.info_once(explanation)
+            explain(explanation)
         return data
 
     def eval_data(self, stage: Stage) -> EvalData:

@@ -16,9 +16,11 @@ from lightlib.core.progress.states import RunningStage, TrainerState
 from lightlib.core.run.parts import END_EPOCH, VALIDATE
 from lightlib.core.run.run import Run
 from lightlib.core.session import Session
+from lightlib.core.setup.batch_sizes import largest_batch
 from lightlib.core.setup.settings import Settings
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
+from lightlib.strategies.strategy import Strategy
 
 _STAGES = {stage.value: stage for stage in RunningStage}
 
@@ -74,6 +76,7 @@ class TrainerLimits(_Limits):
     """Reads the limits from the settings. Setting one checks it, and changes the plan of a fit that runs."""
 
     settings: Settings
+    strategy: Strategy
     progress: Progress
     _session: Session
 
@@ -258,6 +261,19 @@ class RunViews(TrainerLimits):
         return builder.loaded if builder is not None else None
 
     # numbers of batches
+    @property
+    def per_device_batch_size(self) -> int | None:
+        """Samples in a training batch of one process.
+
+        Until the training data are known, the largest number that `global_batch_size` allows; None without it, and for
+        data without a batch size. `train_dataloader` may read it.
+        """
+        data, settings = self._train_data, self.settings
+        if data is not None and data.is_loaded:
+            sizes = set(data.loaded.batch_sizes())
+            return sizes.pop() if len(sizes) == 1 else None
+        return largest_batch(settings.global_batch_size, self.strategy.data_size, settings.given_accumulation or 1)
+
     @property
     def num_training_batches(self) -> float:
         """Training batches per epoch; `inf` if the loader is not known yet or has no length."""

@@ -165,7 +165,14 @@ class Session(SessionState):
             datamodule.trainer = trainer
         self._merge_callbacks(module)
         sources = {
-            name: find(name, given.get(f"{name}_dataloaders"), module, datamodule, fn is not TrainerFn.FITTING)
+            name: find(
+                name,
+                given.get(f"{name}_dataloaders"),
+                module,
+                datamodule,
+                fn is not TrainerFn.FITTING,
+                lambda: trainer.per_device_batch_size if trainer.settings.given_accumulation else None,
+            )
             for name in ("train", "val", "test", "predict")
         }
         self.builder = builder = Builder(

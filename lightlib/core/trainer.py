@@ -95,7 +95,7 @@ class Trainer(TrainerViews):
         enable_model_summary: Add a ModelSummary if there is none, drawn with rich if the bar is. Default True.
         accumulate_grad_batches: Batches per optimizer step. Default 1.
         global_batch_size: Samples per optimizer step over all processes; `accumulate_grad_batches` is then derived
-            from it and the loader's batch size. Default None.
+            from it and the loader's batch size, or the batch size from both numbers. Default None.
         gradient_clip_val: Clip unscaled gradients to this. Default None: no clipping.
         gradient_clip_algorithm: ``"norm"`` (default) or ``"value"``.
         deterministic: True, ``"warn"`` or False for torch.use_deterministic_algorithms. Default None: unchanged.

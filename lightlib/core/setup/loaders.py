@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -111,19 +111,31 @@ def _instead(value: Any, where: str) -> str:
     return fix_for_lightnings(kind)
 
 
-def find(stage: str, given: Any, module: Module, datamodule: Any, evaluated: bool = False) -> Any:
+def find(
+    stage: str,
+    given: Any,
+    module: Module,
+    datamodule: Any,
+    evaluated: bool = False,
+    resolved: Callable[[], int | None] = lambda: None,
+) -> Any:
     """Return a function that returns the loaders of `stage` ("train", "val", "test", "predict"), or None.
 
     Args:
         evaluated: Whether the call runs this stage alone, which may have no loaders under lenient conventions.
+        resolved: Returns the batch size that the Trainer's arguments leave for the training data, if they do.
     """
     name = f"{stage}_dataloader"
-    size = _wanted_batch_size(module, datamodule)
+    wanted = _wanted_batch_size(module, datamodule)
+
+    def size() -> int | None:
+        return wanted or (resolved() if stage == "train" else None)
+
     if given is not None:
-        return None if holds_nothing(given) and not evaluated else lambda: serve(given, stage, size)
+        return None if holds_nothing(given) and not evaluated else lambda: serve(given, stage, size())
     for owner, base in ((datamodule, DataModule), (module, DataHooks)):
         if owner is not None and overrides(owner, base, name):
-            return lambda owner=owner: serve(_returned(owner, name), stage, size)
+            return lambda owner=owner: serve(_returned(owner, name), stage, size())
     return None
 
 

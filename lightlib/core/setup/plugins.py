@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
 from lightlib import loggers, registry
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
 from lightlib.conventions import active
 from lightlib.core.progress.plan import Plan
 from lightlib.core.setup.lightning_objects import fix_for_lightnings
@@ -236,56 +235,6 @@ def callbacks_of_packages() -> list[Any]:
     for point in registry.entry_points("lightlib.callbacks_factory"):
         callbacks.extend(callbacks_in(point.load()()))
     return callbacks
-
-
-def largest_batch(global_batch_size: int | None, processes: int) -> int | None:
-    """Return the largest number of samples in a batch of one process; None without a limit."""
-    if global_batch_size is None:
-        return None
-    if global_batch_size < processes:
-        raise MisconfigurationException(
-            f"global_batch_size={global_batch_size} is less than the {processes} processes that read data.",
-            expected="at least one sample for each process.",
-            fix=f"Trainer(global_batch_size={processes})",
-        )
-    return global_batch_size // processes
-
-
-def accumulation_of(
-    global_batch_size: int,
-    batch_sizes: Sequence[int | None],
-    processes: int,
-    callbacks: Sequence[Any],
-    given: Sequence[int | None] = (),
-) -> tuple[int, str]:
-    """Return the number of batches to accumulate for a global batch size, and a sentence that explains it.
-
-    Args:
-        batch_sizes: Samples in a batch of each loader on one process; None where it is not known.
-        processes: The number of processes that read different batches.
-        given: Samples in a batch of each of the user's loaders, which may be larger.
-    """
-    if any(isinstance(callback, GradientAccumulationScheduler) for callback in callbacks):
-        raise MisconfigurationException(
-            f"global_batch_size={global_batch_size} together with a GradientAccumulationScheduler.",
-            expected="one of the two: both set how many batches are accumulated.",
-            fix=f"leave out the callback, or Trainer(global_batch_size={global_batch_size}).",
-        )
-    size = batch_sizes[0]
-    if size is None or len(set(batch_sizes)) > 1:
-        what = "has no known batch size" if None in batch_sizes else f"has loaders with the batch sizes {batch_sizes}"
-        raise MisconfigurationException(
-            f"global_batch_size={global_batch_size}, but the training data {what}.",
-            expected="a DataLoader with batch_size, or several with the same one.",
-            fix="DataLoader(dataset, batch_size=32), or Trainer(accumulate_grad_batches=…) instead.",
-        )
-    accumulate = max(1, round(global_batch_size / (size * processes)))
-    reached = size * processes * accumulate
-    parts = f"{processes} process{'es' if processes > 1 else ''} × {size} × {accumulate} accumulated"  # noqa: RUF001  a multiplication sign is meant
-    requested = "" if reached == global_batch_size else f"; {global_batch_size} was requested"
-    larger = max((number for number in given if number is not None), default=size)
-    cut = f"; the loader's batches of {larger} are made smaller" if larger > size else ""
-    return accumulate, f"Global batch {reached} = {parts}{requested}{cut}."
 
 
 def plan_of(settings: Settings, num_batches: float, has_val: bool, known: bool = True) -> Plan:

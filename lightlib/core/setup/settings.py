@@ -252,13 +252,13 @@ class Settings:
     deterministic: bool | str | None = _checked(_or_none(_deterministic))
     benchmark: bool | None = _checked(_or_none(flag))
     limit_is_a_guess: bool = field(default=False, init=False)
+    given_accumulation: int | None = field(default=None, init=False)  # given together with a global batch size
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Settings:
         """Check every argument and return the settings."""
         given = dict(arguments)
         _refuse_barebones_with_others(given)
-        _refuse_two_batch_sizes(given)
         _or_none(_text)("model_registry", given["model_registry"])
         flag("suggest_integrations", given["suggest_integrations"])
         values = {name: check(name, given[name]) for name, check in _checks().items()}
@@ -274,6 +274,8 @@ class Settings:
                 fix="Trainer(val_check_interval=1000, check_val_every_n_epoch=None)",
             )
         settings._settle(given)
+        if settings.global_batch_size is not None and settings.accumulate_grad_batches > 1:
+            settings.given_accumulation = settings.accumulate_grad_batches
         return settings
 
     def change(self, name: str, value: Any) -> None:
@@ -375,14 +377,4 @@ def _refuse_barebones_with_others(given: Mapping[str, Any]) -> None:
             f"barebones=True together with {', '.join(f'{name}={given[name]!r}' for name in wants)}.",
             expected="barebones alone: it turns all of these off, to measure the loop.",
             fix=f"leave out barebones, or {' and '.join(wants)}.",
-        )
-
-
-def _refuse_two_batch_sizes(given: Mapping[str, Any]) -> None:
-    size, batches = given["global_batch_size"], given["accumulate_grad_batches"]
-    if size is not None and batches != 1:
-        raise MisconfigurationException(
-            f"global_batch_size={size!r} together with accumulate_grad_batches={batches!r}.",
-            expected="one of the two: the global batch size sets how many batches are accumulated.",
-            fix=f"Trainer(global_batch_size={size!r})",
         )

@@ -9,10 +9,10 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
-from lightlib.core.setup.plugins import accumulation_of, largest_batch
+from lightlib.core.setup.batch_sizes import accumulation_of, largest_batch
 from lightlib.data import sharding
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
 
 
 class Sizes(Net):
@@ -125,9 +125,72 @@ def test_loaders_without_a_batch_size(data):
         fit(data, global_batch_size=8)
 
 
+@pytest.mark.parametrize(("wanted", "processes", "size"), [(64, 2, 32), (65, 2, 32), (64, 1, 64), (7, 3, 2)])
+def test_the_batch_of_a_process(wanted, processes, size):
+    assert largest_batch(wanted, processes) == size
+
+
+@pytest.mark.parametrize(("wanted", "size"), [(64, 32), (65, 32)])
+def test_per_device_batch_size_in_train_dataloader(monkeypatch, wanted, size):
+    class OnTwo(Sizes):
+        def train_dataloader(self):
+            self.read = self.trainer.per_device_batch_size
+            return loader(2 * self.read, self.read)
+
+    module, trainer = OnTwo(), quiet_trainer(limit_val_batches=0, global_batch_size=wanted, max_epochs=1)
+    monkeypatch.setattr(trainer.strategy, "data_size", 2)  # the second process is not needed for the numbers
+    assert trainer.per_device_batch_size == size
+    if wanted == 64:
+        trainer.fit(module)
+    else:
+        with pytest.warns(UserWarning, match="Global batch 64 = 2 processes × 32 × 1 accumulated; 65 was requested"):
+            trainer.fit(module)
+    assert module.read == trainer.per_device_batch_size == size
+
+
+def test_fewer_samples_than_processes(monkeypatch):
+    trainer = quiet_trainer(global_batch_size=1)
+    monkeypatch.setattr(trainer.strategy, "data_size", 2)
+    with pytest.raises(MisconfigurationException, match="global_batch_size=1 is less than the 2 processes"):
+        trainer.fit(Sizes(), loader(8))
+
+
+def test_the_batch_size_follows_from_the_other_two():
+    x, y = samples(24)
+    trainer, module = fit((x, y), global_batch_size=12, accumulate_grad_batches=3)
+    assert (trainer.per_device_batch_size, trainer.accumulate_grad_batches) == (4, 3)
+    assert module.sizes == [4] * 6
+    assert module.steps == [12, 12]
+    trainer, module = fit(loader(24, 8), global_batch_size=12, accumulate_grad_batches=3)
+    assert module.sizes == [4] * 6, "larger batches are made smaller"
+    assert trainer.per_device_batch_size == 4
+    with pytest.warns(UserWarning, match="Global batch 12 = 1 process × 4 × 3 accumulated; 14 was requested"):
+        _, module = fit(loader(24, 8), global_batch_size=14, accumulate_grad_batches=3)
+    assert module.steps == [12, 12]
+
+
+def test_a_second_fit_resolves_the_batch_size_again():
+    trainer, _ = fit(loader(24, 8), global_batch_size=12, accumulate_grad_batches=3)
+    trainer.max_epochs, module = 2, Sizes()
+    trainer.fit(module, loader(24, 6))
+    assert module.sizes == [4] * 12
+
+
+def test_without_a_global_batch_size():
+    trainer = quiet_trainer(limit_val_batches=0)
+    assert trainer.per_device_batch_size is None
+    trainer.fit(Sizes(), loader(8, 4))
+    assert trainer.per_device_batch_size == 4
+    trainer.fit(Sizes(), batches(2))
+    assert trainer.per_device_batch_size is None
+
+
 def test_contradictions():
-    with pytest.raises(MisconfigurationException, match="global_batch_size=8 together with accumulate_grad_batches=2"):
-        quiet_trainer(global_batch_size=8, accumulate_grad_batches=2)
+    text = r"global_batch_size=8 and accumulate_grad_batches=2 make batches of 4 on 1 process, but .* batches of 2"
+    with pytest.raises(MisconfigurationException, match=text):
+        fit(loader(8, 2), global_batch_size=8, accumulate_grad_batches=2)
+    with pytest.raises(MisconfigurationException, match="global_batch_size=3 is less than the 4 batches of a step"):
+        fit(loader(8, 2), global_batch_size=3, accumulate_grad_batches=4)
     with pytest.raises(MisconfigurationException, match="together with a GradientAccumulationScheduler"):
         fit(loader(8), global_batch_size=8, callbacks=[GradientAccumulationScheduler({0: 1})])
 
