@@ -67,8 +67,8 @@ _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
     "EnvironmentRecord GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor "
-    "MetricPrinter ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint PlainProgressBar PreciseBN "
-    "RankLogFiles RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging "
+    "LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint PlainProgressBar "
+    "PreciseBN RankLogFiles RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging "
     "SyncBuffers TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )
 

@@ -31,6 +31,7 @@ __all__ = [
     "reduce_gradients",
     "reset_of",
     "ring_dispatch",
+    "scale_of",
     "set_gradient_sync",
     "shadowed",
     "structured",
@@ -55,6 +56,13 @@ def set_gradient_sync(ddp: DistributedDataParallel, sync: bool) -> None:
 def found_inf(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the findings of `scaler.unscale_(optimizer)`: 0 per device, or 1 after an overflow."""
     return list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())  # noqa: SLF001
+
+
+def scale_of(scaler: torch.amp.GradScaler) -> Tensor:
+    """Return a copy of the current scale, on its device; there must have been a loss."""
+    scale = scaler._scale  # noqa: SLF001
+    assert scale is not None, "no loss was scaled"
+    return scale.clone()
 
 
 def has_gradient_hooks(parameter: nn.Parameter) -> bool:

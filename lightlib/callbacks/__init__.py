@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         is_last_train_iter,
     )
     from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
+    from lightlib.callbacks.monitors.loss_scale import LossScaleMonitor
     from lightlib.callbacks.monitors.spike import SpikeDetection
     from lightlib.callbacks.progress.progress_bar import (
         PlainProgressBar,
@@ -71,6 +72,7 @@ __all__ = [
     "LambdaCallback",
     "LearningRateFinder",
     "LearningRateMonitor",
+    "LossScaleMonitor",
     "MetricPrinter",
     "ModelCheckpoint",
     "ModelPruning",
@@ -120,6 +122,7 @@ _get, _names = lazy.attributes(
         "BatchSizeFinder": "tuning.batch_size_finder",
         "LearningRateFinder": "tuning.learning_rate_finder",
         "LearningRateMonitor": "lr_monitor",
+        "LossScaleMonitor": "monitors.loss_scale",
         "MetricPrinter": "records.metric_printer",
         "ModelCheckpoint": "checkpoint.model_checkpoint",
         "ModelPruning": "pruning.model_pruning",

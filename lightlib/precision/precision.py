@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
 from lightlib.precision.scaler import LossScaler, Scaler
+from lightlib.precision.scaler_settings import Settings, check_settings
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.tree import map_children
 
@@ -54,7 +55,8 @@ class Precision:
         compute_dtype: What forward and backward run in. When it is another than `param_dtype`, autocast casts.
         reduce_dtype: What gradients are reduced in, over processes.
         scales_loss: Whether the loss is scaled, as float16 needs it.
-        scaler: Settings of the loss scaler (arguments of `torch.amp.GradScaler`), or a `torch.amp.GradScaler`.
+        scaler: Settings of the loss scaler (see :class:`LossScaler`): ``"dynamic"``, a number for a static scale, a
+            mapping, or a `torch.amp.GradScaler`.
         cache: Whether autocast casts a weight once per step (true) or at every use (false, needs more memory and time
             when weights are used several times in a step). The reasons: ``docs/decisions/0003-autocast-cache.md``.
 
@@ -72,7 +74,7 @@ class Precision:
     compute_dtype: torch.dtype
     reduce_dtype: torch.dtype
     scales_loss: bool = False
-    scaler: Mapping[str, Any] | torch.amp.GradScaler | None = dataclasses.field(default=None, hash=False)
+    scaler: Settings = dataclasses.field(default=None, hash=False)
     cache: bool = True
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class Precision:
                 fix="leave the scaler out, or use precision='16-mixed'.",
             )
         if self.scales_loss:
-            LossScaler.check_settings(self.scaler)
+            check_settings(self.scaler)
 
     @staticmethod
     def named(name: str | int) -> Precision:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 
 from lightlib.errors import ArgumentTypeError, UnknownNameError
 from lightlib.precision.precision import Precision
+from lightlib.precision.scaler_settings import Settings
 
 
 class MixedPrecision(Precision):
@@ -17,7 +17,8 @@ class MixedPrecision(Precision):
     Args:
         precision: ``'16-mixed'`` (scales the loss) or ``'bf16-mixed'``.
         device: Taken because Lightning's class takes it, and not needed: autocast follows the device of the run.
-        scaler: Settings of the loss scaler or a `torch.amp.GradScaler`; only with ``'16-mixed'``.
+        scaler: Settings of the loss scaler (see :class:`LossScaler`): ``"dynamic"``, a number for a static scale, a
+            mapping, or a `torch.amp.GradScaler`; only with ``'16-mixed'``.
 
     Raises:
         UnknownNameError: Another `precision`.
@@ -33,7 +34,7 @@ class MixedPrecision(Precision):
         self,
         precision: str = "16-mixed",
         device: str | None = None,
-        scaler: Mapping[str, Any] | torch.amp.GradScaler | None = None,
+        scaler: Settings = None,
     ) -> None:
         dtypes = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
         _check("MixedPrecision", precision, dtypes)

@@ -9,23 +9,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, UnknownNameError
+from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.precision.scaler_settings import HYSTERESIS, Settings, check_settings, made_of
 
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-_SETTINGS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "init_scale": (lambda value: _is_number(value) and value > 0, "a number > 0 (torch's default: 65536.0)."),
-    "growth_factor": (lambda value: _is_number(value) and value > 1, "a number > 1 (torch's default: 2.0)."),
-    "backoff_factor": (lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1 (default: 0.5)."),
-    "growth_interval": (
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
-        "an int >= 1 (torch's default: 2000).",
-    ),
-    "enabled": (lambda value: isinstance(value, bool), "True or False."),
-}
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 
 
@@ -60,13 +46,17 @@ class LossScaler:
     always unscaled before the step, also for fused optimizers, so that they can be clipped and logged.
 
     Args:
-        settings: Arguments of `torch.amp.GradScaler`, or one made by the user; None for torch's defaults.
+        settings: ``"dynamic"`` or None for torch's defaults; a number for a static scale; a `torch.amp.GradScaler`; or
+            a mapping of arguments of `torch.amp.GradScaler` (``init_scale``, ``growth_factor``, ``backoff_factor``,
+            ``growth_interval``, ``enabled``) and of ``initial_scale_power`` (in place of ``init_scale``),
+            ``min_scale``, ``hysteresis`` (the scale shrinks at the n-th overflow since it has grown, and at each after
+            that) and ``consecutive_hysteresis`` (counts again after each step that was taken).
         device_type: Where the gradients are, such as ``'cpu'`` or ``'cuda'``.
 
     Raises:
-        ArgumentTypeError: `settings` is neither a mapping nor a `torch.amp.GradScaler`.
-        UnknownNameError: A setting that `torch.amp.GradScaler` does not have.
-        MisconfigurationException: A setting with a value that is out of range.
+        ArgumentTypeError: `settings` are of another type.
+        UnknownNameError: A setting that is not known.
+        MisconfigurationException: A setting with a value that is out of range, or two that exclude each other.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.ones(1))
@@ -81,12 +71,9 @@ class LossScaler:
         >>> scaler.update()
     """
 
-    def __init__(
-        self, settings: Mapping[str, Any] | torch.amp.GradScaler | None = None, device_type: str = "cuda"
-    ) -> None:
-        self.check_settings(settings)
-        made = settings if isinstance(settings, torch.amp.GradScaler) else None
-        self.grad_scaler = made or torch.amp.GradScaler(device_type, **(settings or {}))  # type: ignore[arg-type]
+    def __init__(self, settings: Settings = None, device_type: str = "cuda") -> None:
+        check_settings(settings)
+        self.grad_scaler, self._rule = made_of(settings, device_type)
         self._unscaled: set[int] = set()
         self._stepped: set[int] = set()
         self._share_overflow: Callable[[Optimizer], None] | None = None
@@ -94,28 +81,6 @@ class LossScaler:
     def share_overflow_by(self, call: Callable[[Optimizer], None]) -> None:
         """Call `call` after unscaling, to notify other ranks of an overflow."""
         self._share_overflow = call
-
-    @staticmethod
-    def check_settings(settings: object) -> None:
-        """Raise when no scaler can be made of `settings`."""
-        if settings is None or isinstance(settings, torch.amp.GradScaler):
-            return
-        if not isinstance(settings, Mapping):
-            raise ArgumentTypeError(
-                f"The loss scaler's settings are {settings!r}, a {type(settings).__name__}.",
-                expected="a mapping of torch.amp.GradScaler's arguments, or a torch.amp.GradScaler.",
-                fix="scaler={'init_scale': 1024.0}",
-            )
-        for name, value in settings.items():
-            if name not in _SETTINGS:
-                raise UnknownNameError("loss scaler setting", name, _SETTINGS, fix="scaler={'init_scale': 1024.0}")
-            is_right, expected = _SETTINGS[name]
-            if not is_right(value):
-                raise MisconfigurationException(
-                    f"The loss scaler's setting {name!r} is {value!r}.",
-                    expected=expected,
-                    fix="correct it, or leave it out for torch's default.",
-                )
 
     def check(self, optimizer: Optimizer) -> None:
         """Raise when the loss cannot be scaled for `optimizer`."""
@@ -208,16 +173,22 @@ class LossScaler:
 
     def update(self) -> None:
         """Grow or shrink the scale after the steps of an iteration; without a step it does nothing."""
-        if self._unscaled:
+        if self._unscaled and self._rule is not None:
+            self._rule.update(self.grad_scaler)
+        elif self._unscaled:
             self.grad_scaler.update()
         self._unscaled.clear()
         self._stepped.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the `torch.amp.GradScaler`, as Lightning stores it; empty when it is not enabled."""
+        """Return the state of the `torch.amp.GradScaler`, as Lightning stores it; empty when it is not enabled.
+
+        With hysteresis it holds the overflows that are left until the scale shrinks.
+        """
         if self._stepped:
             self.update()
-        return self.grad_scaler.state_dict()
+        state: dict[str, Any] = self.grad_scaler.state_dict()
+        return {**state, **self._rule.state()} if self._rule is not None and state else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the result of `state_dict`."""
@@ -230,7 +201,8 @@ class LossScaler:
                 expected="the state of an enabled torch.amp.GradScaler.",
                 fix="resume with the precision with which the checkpoint was written, or load its weights only.",
             )
-        self.grad_scaler.load_state_dict(dict(state))
+        theirs = {name: value for name, value in state.items() if name != HYSTERESIS}
+        self.grad_scaler.load_state_dict(theirs if self._rule is None else self._rule.load(theirs, state))
         self._unscaled.clear()
         self._stepped.clear()
 

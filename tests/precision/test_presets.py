@@ -46,5 +46,5 @@ def test_what_is_refused():
         HalfPrecision(16)
     with pytest.raises(ArgumentTypeError, match="got device=0, a int"):
         MixedPrecision(device=0)
-    with pytest.raises(ArgumentTypeError, match="settings are 3, a int"):
-        MixedPrecision(scaler=3)
+    with pytest.raises(ArgumentTypeError, match="settings are True, a bool"):
+        MixedPrecision(scaler=True)
