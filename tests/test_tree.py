@@ -16,7 +16,7 @@ from torch import Tensor
 from lightlib.core.metrics.slots import batch_size_of
 from lightlib.core.module.module import gathered
 from lightlib.core.optimization.window import detached
-from lightlib.precision.precision import cast_floating
+from lightlib.precision.context import cast_floating
 from lightlib.strategies.axes.context import _entries, _with_entries
 from lightlib.tree import (
     children,

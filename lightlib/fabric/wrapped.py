@@ -16,7 +16,7 @@ from lightlib.core.optimization.optimizers import zeroing
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.fabric.loader import FabricLoader
 from lightlib.fabric.words import in_words_of_fabric
-from lightlib.precision.precision import cast_floating
+from lightlib.precision.context import cast_floating
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.state import has_dtensors
 
@@ -48,7 +48,7 @@ class FabricModule(nn.Module):
         super().__init__()
         vars(self).update({name: vars(user)[name] for name in _SHARED})  # the same objects: one set of parameters
         vars(self)["_marked"] = {name for name in _STEPS if isinstance(getattr(user, name, None), MethodType)}
-        vars(self)["_convert_input"] = precision.convert_input if precision.converts_input else None
+        vars(self)["_convert_input"] = precision.convert_call if precision.converts_input else None
         keeps = precision.compute_dtype is torch.float32
         vars(self)["_convert_output"] = None if keeps else _to_default_dtype
 
@@ -76,7 +76,7 @@ class FabricModule(nn.Module):
     def _through_strategy(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         own = self.__dict__
         if own["_convert_input"] is not None:
-            args, kwargs = own["_convert_input"]((args, kwargs))
+            args, kwargs = own["_convert_input"](args, kwargs)
         placement = own["_placement"]
         run = placement.train if torch.is_grad_enabled() and placement.trains else placement.evaluate
         output = run(method, args, kwargs)

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.layers import check_layers
-from lightlib.precision.precision import Applies, DefaultDtype, Precision, cast_floating
+from lightlib.precision.precision import Applies, Precision
 
 M = TypeVar("M", bound=nn.Module)
 # By mode: arguments of Linear4bit, or of Linear8bitLt.

@@ -5,21 +5,30 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
+from lightlib.precision.chosen import (
+    Inputs,
+    Modules,
+    cast_chosen,
+    checked_inputs,
+    checked_modules,
+    keep_in_float32,
+    release,
+)
+from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.scaler import LossScaler, Scaler
 from lightlib.precision.scaler_settings import Settings, check_settings
 from lightlib.report import PossibleUserWarning, warn
-from lightlib.tree import map_children
 
 M = TypeVar("M", bound=nn.Module)
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
@@ -59,10 +68,18 @@ class Precision:
             mapping, or a `torch.amp.GradScaler`.
         cache: Whether autocast casts a weight once per step (true) or at every use (false, needs more memory and time
             when weights are used several times in a step). The reasons: ``docs/decisions/0003-autocast-cache.md``.
+        inputs_to_half: The entries of a batch that are cast to `compute_dtype`, float16 or bfloat16: indices of a tuple
+            or list, or keys of a dict; others are left alone. Default: all in true precisions, none in mixed ones.
+        float32_modules: Modules that stay in float32, by name (with wildcards) or class. Their inputs are cast, and
+            in true precisions their outputs are cast back.
 
     Raises:
-        ArgumentTypeError: A dtype is not a floating `torch.dtype`.
-        MisconfigurationException: Autocast does not know `compute_dtype`, or `scaler` is given and no loss is scaled.
+        ArgumentTypeError: A dtype is not a floating `torch.dtype`, or `inputs_to_half` or `float32_modules` hold
+            something else than is said there.
+        MisconfigurationException: Autocast does not know `compute_dtype`; `scaler` is given and no loss is scaled;
+            `inputs_to_half` or `float32_modules` is given and nothing is computed in half precision; or, when the
+            Trainer is built, the strategy shards parameters, and casts inputs and modules itself. When the module is
+            placed: a module in `float32_modules` does not exist.
 
     Example:
         >>> Precision.named("bf16-mixed").compute_dtype, Precision.named(64).param_dtype
@@ -76,6 +93,8 @@ class Precision:
     scales_loss: bool = False
     scaler: Settings = dataclasses.field(default=None, hash=False)
     cache: bool = True
+    inputs_to_half: Inputs = None
+    float32_modules: Modules = ()
 
     def __post_init__(self) -> None:
         for field in ("param_dtype", "compute_dtype", "reduce_dtype"):
@@ -100,6 +119,17 @@ class Precision:
             )
         if self.scales_loss:
             check_settings(self.scaler)
+        inputs, modules = (
+            checked_inputs(self.name, self.inputs_to_half),
+            checked_modules(self.name, self.float32_modules),
+        )
+        vars(self).update(inputs_to_half=inputs, float32_modules=modules)
+        if self._chooses and self.compute_dtype not in AUTOCAST_DTYPES:
+            raise MisconfigurationException(
+                f"{self._chooses} was given for precision {self.name!r}, which computes in {self.compute_dtype}.",
+                expected="a precision that computes in float16 or bfloat16.",
+                fix=f"MixedPrecision('bf16-mixed', {self._chooses}=…), or leave it out.",
+            )
 
     @staticmethod
     def named(name: str | int) -> Precision:
@@ -114,21 +144,59 @@ class Precision:
     @property
     def converts_input(self) -> bool:
         """Whether `convert_input` does anything."""
+        return self._converts or self.inputs_to_half is not None
+
+    @property
+    def _converts(self) -> bool:
+        """Whether everything is to have one dtype, other than float32."""
         return not self.autocasts and self.compute_dtype != torch.float32
+
+    @property
+    def _chooses(self) -> str:
+        """The first argument that chooses what is cast; empty without one."""
+        return "inputs_to_half" if self.inputs_to_half is not None else "float32_modules" * bool(self.float32_modules)
 
     def check_strategy(self, strategy: Applies) -> None:
         """Raise if `strategy`, which has just been connected, cannot apply this precision; most can apply any."""
+        if self._chooses and not strategy.keeps_layers:
+            raise MisconfigurationException(
+                f"precision={self.name!r} with {self._chooses} was given with {type(strategy).__name__}, which shards "
+                "or divides layers and casts them itself.",
+                expected="a strategy in which each process has all parameters.",
+                fix=f"Trainer(strategy='ddp') or one device, or leave {self._chooses} out.",
+            )
 
     def convert(self, module: M) -> M:
-        """Cast the floating parameters and buffers of `module`, in place, when everything is to have one dtype."""
-        if self.converts_input:
-            cast = _CASTS.get(self.param_dtype)
-            cast(module) if cast is not None else module.to(self.param_dtype)
+        """Cast the floating parameters and buffers of `module`, in place, when everything is to have one dtype.
+
+        Raises:
+            MisconfigurationException: `float32_modules` names a module that does not exist.
+        """
+        release(module)
+        cast = functools.partial(_cast, module, self.param_dtype) if self._converts else _cast_nothing
+        if self.float32_modules:
+            keep_in_float32(module, self.float32_modules, cast, self.compute_dtype if self._converts else None)
+        else:
+            cast()
         return module
 
     def convert_input(self, batch: Any) -> Any:
-        """Return a copy of `batch` with its floating tensors cast, when everything is to have one dtype."""
-        return cast_floating(batch, self.compute_dtype) if self.converts_input else batch
+        """Return a copy of `batch` with floating tensors cast: all when everything is to have one dtype, or the chosen.
+
+        Raises:
+            MisconfigurationException: `inputs_to_half` holds an index or key that the batch does not have.
+        """
+        if self.inputs_to_half is not None:
+            return cast_chosen(batch, self.inputs_to_half, self.compute_dtype)
+        return cast_floating(batch, self.compute_dtype) if self._converts else batch
+
+    def convert_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """Return the arguments of a call as `convert_input` casts a batch; indices are of `args`, keys of `kwargs`."""
+        if self.inputs_to_half is None:
+            converted: tuple[Any, Mapping[str, Any]] = self.convert_input((args, kwargs))
+            return converted
+        cast = cast_chosen({**dict(enumerate(args)), **kwargs}, self.inputs_to_half, self.compute_dtype)
+        return tuple(cast[index] for index in range(len(args))), {name: cast[name] for name in kwargs}
 
     def init_context(self) -> AbstractContextManager[Any]:
         """Return a context in which new modules and tensors have `param_dtype`."""
@@ -151,7 +219,7 @@ class Precision:
         """
         if device_type == "cpu" and self.compute_dtype is torch.float16:
             _warn_of_float16_on_cpu(self.name)
-        if self.converts_input:
+        if self._converts:
             return functools.partial(DefaultDtype, self.compute_dtype)
         if not self.autocasts:
             return None
@@ -246,27 +314,13 @@ def _bits(name: str) -> tuple[str, bool]:
     return found[0] if found else "", "bf" in name.lower()
 
 
-def cast_floating(batch: Any, dtype: torch.dtype) -> Any:
-    """Return `batch` with every floating tensor in it cast to `dtype`; whatever else is in it stays."""
-    if isinstance(batch, Tensor):
-        return batch.to(dtype) if batch.is_floating_point() else batch
-    return map_children(functools.partial(cast_floating, dtype=dtype), batch)
+def _cast(module: nn.Module, dtype: torch.dtype) -> None:
+    cast = _CASTS.get(dtype)
+    cast(module) if cast is not None else module.to(dtype)
 
 
-class DefaultDtype:
-    """Within this context new floating tensors have `dtype`."""
-
-    __slots__ = ("before", "dtype")
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-
-    def __enter__(self) -> None:
-        self.before = torch.get_default_dtype()
-        torch.set_default_dtype(self.dtype)
-
-    def __exit__(self, *error: object) -> None:
-        torch.set_default_dtype(self.before)
+def _cast_nothing() -> None:
+    """Leave the module in float32: autocast casts where it needs to."""
 
 
 def _forget_casts(*_: object) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from lightlib.errors import ArgumentTypeError, UnknownNameError
+from lightlib.precision.chosen import Inputs, Modules
 from lightlib.precision.precision import Precision
 from lightlib.precision.scaler_settings import Settings
 
@@ -19,11 +20,13 @@ class MixedPrecision(Precision):
         device: Taken because Lightning's class takes it, and not needed: autocast follows the device of the run.
         scaler: Settings of the loss scaler (see :class:`LossScaler`): ``"dynamic"``, a number for a static scale, a
             mapping, or a `torch.amp.GradScaler`; only with ``'16-mixed'``.
+        inputs_to_half: The entries of a batch to cast, by index or key. Default: none, autocast casts when needed.
+        float32_modules: Modules in which autocast is off, by name (with wildcards) or class.
 
     Raises:
         UnknownNameError: Another `precision`.
-        ArgumentTypeError: `device` is not the name of a device.
-        MisconfigurationException: A `scaler` with ``'bf16-mixed'``.
+        ArgumentTypeError: `device` is not the name of a device, or an argument has another type.
+        MisconfigurationException: A `scaler` with ``'bf16-mixed'``; and as `Precision`.
 
     Example:
         >>> MixedPrecision("bf16-mixed").compute_dtype
@@ -35,6 +38,9 @@ class MixedPrecision(Precision):
         precision: str = "16-mixed",
         device: str | None = None,
         scaler: Settings = None,
+        *,
+        inputs_to_half: Inputs = None,
+        float32_modules: Modules = (),
     ) -> None:
         dtypes = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
         _check("MixedPrecision", precision, dtypes)
@@ -45,7 +51,16 @@ class MixedPrecision(Precision):
                 fix=f"MixedPrecision({precision!r})",
             )
         compute = dtypes[precision]
-        super().__init__(precision, torch.float32, compute, torch.float32, compute is torch.float16, scaler)
+        super().__init__(
+            precision,
+            torch.float32,
+            compute,
+            torch.float32,
+            compute is torch.float16,
+            scaler,
+            inputs_to_half=inputs_to_half,
+            float32_modules=float32_modules,
+        )
 
 
 class HalfPrecision(Precision):
@@ -53,20 +68,26 @@ class HalfPrecision(Precision):
 
     Args:
         precision: ``'16-true'`` or ``'bf16-true'``.
+        inputs_to_half: The entries of a batch to cast, by index or key. Default: all.
+        float32_modules: Modules whose parameters and operations stay in float32, by name (with wildcards) or class.
 
     Raises:
         UnknownNameError: Another `precision`.
+        ArgumentTypeError: An argument has another type.
+        MisconfigurationException: As `Precision`.
 
     Example:
         >>> HalfPrecision("bf16-true").param_dtype
         torch.bfloat16
     """
 
-    def __init__(self, precision: str = "16-true") -> None:
+    def __init__(
+        self, precision: str = "16-true", *, inputs_to_half: Inputs = None, float32_modules: Modules = ()
+    ) -> None:
         dtypes = {"16-true": torch.float16, "bf16-true": torch.bfloat16}
         _check("HalfPrecision", precision, dtypes)
         half = dtypes[precision]
-        super().__init__(precision, half, half, half)
+        super().__init__(precision, half, half, half, inputs_to_half=inputs_to_half, float32_modules=float32_modules)
 
 
 class DoublePrecision(Precision):

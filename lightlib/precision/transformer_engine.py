@@ -14,8 +14,9 @@ from torch import nn
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.layers import LayersInstead, check_layers
-from lightlib.precision.precision import AUTOCAST_DTYPES, Applies, DefaultDtype, Precision, cast_floating
+from lightlib.precision.precision import AUTOCAST_DTYPES, Applies, Precision
 
 M = TypeVar("M", bound=nn.Module)
 DEVICES = ("cuda",)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lightlib import report
-from lightlib.precision.precision import cast_floating
+from lightlib.precision.context import cast_floating
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
