@@ -67,9 +67,10 @@ _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
     "EnvironmentRecord GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor "
-    "LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint PlainProgressBar "
-    "PreciseBN RankLogFiles RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging "
-    "SyncBuffers TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
+    "LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice "
+    "OnExceptionCheckpoint PlainProgressBar PreciseBN PrintProgress RankLogFiles RichModelSummary RichProgressBar "
+    "RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers TQDMProgressBar TerminateOnNaN Timer "
+    "WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

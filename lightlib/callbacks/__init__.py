@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
     from lightlib.callbacks.monitors.loss_scale import LossScaleMonitor
     from lightlib.callbacks.monitors.spike import SpikeDetection
+    from lightlib.callbacks.presets.move_modules import MoveModulesToDevice
+    from lightlib.callbacks.presets.print_progress import PrintProgress
     from lightlib.callbacks.progress.progress_bar import (
         PlainProgressBar,
         ProgressBar,
@@ -77,9 +79,11 @@ __all__ = [
     "ModelCheckpoint",
     "ModelPruning",
     "ModelSummary",
+    "MoveModulesToDevice",
     "OnExceptionCheckpoint",
     "PlainProgressBar",
     "PreciseBN",
+    "PrintProgress",
     "ProgressBar",
     "RankLogFiles",
     "RichModelSummary",
@@ -127,9 +131,11 @@ _get, _names = lazy.attributes(
         "ModelCheckpoint": "checkpoint.model_checkpoint",
         "ModelPruning": "pruning.model_pruning",
         "ModelSummary": "summary.model_summary",
+        "MoveModulesToDevice": "presets.move_modules",
         "OnExceptionCheckpoint": "checkpoint.on_exception_checkpoint",
         "PlainProgressBar": "progress.progress_bar",
         "PreciseBN": "averaging.precise_bn",
+        "PrintProgress": "presets.print_progress",
         "ProgressBar": "progress.progress_bar",
         "RankLogFiles": "records.rank_logs",
         "RichModelSummary": "summary.model_summary",

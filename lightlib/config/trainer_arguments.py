@@ -13,7 +13,7 @@ from jsonargparse import Namespace
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.config.parser import LightningArgumentParser
-from lightlib.core.setup.plugins import callbacks_in
+from lightlib.core.setup.callbacks import callbacks_in
 
 _PLAIN = (bool, int, float, str, Enum, Mapping, Namespace, os.PathLike, timedelta)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightlib.core.check import check_callbacks
 from lightlib.core.run.hooks import in_priority
-from lightlib.core.setup.plugins import callbacks_in, callbacks_of_packages
+from lightlib.core.setup.callbacks import GivenCallbacks, callbacks_of_packages
 from lightlib.core.setup.settings import Settings
 from lightlib.errors import MisconfigurationException
 
@@ -17,7 +17,8 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
     """Return the Trainer's callbacks in call order."""
     from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
 
-    callbacks = callbacks_in(given) + callbacks_of_packages()
+    named = GivenCallbacks.of(given)
+    callbacks = named.callbacks + callbacks_of_packages()
     check_callbacks(callbacks)
     bars = [type(callback).__name__ for callback in callbacks if isinstance(callback, known.ProgressBar)]
     if len(bars) > 1:
@@ -31,14 +32,26 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
         with_rich = any(isinstance(callback, known.RichProgressBar) for callback in callbacks)
         return known.RichModelSummary() if with_rich else known.ModelSummary()
 
-    defaults: list[tuple[str, bool, type, Callable[[], Any]]] = [
-        ("enable_progress_bar", settings.enable_progress_bar, known.ProgressBar, known.default_progress_bar),
-        ("enable_model_summary", settings.enable_model_summary, known.ModelSummary, summary),
-        ("enable_checkpointing", settings.enable_checkpointing, known.Checkpoint, known.ModelCheckpoint),
+    defaults: list[tuple[str, str, bool, type, Callable[[], Any]]] = [
+        (
+            "progress",
+            "enable_progress_bar",
+            settings.enable_progress_bar,
+            known.ProgressBar,
+            known.default_progress_bar,
+        ),
+        ("summary", "enable_model_summary", settings.enable_model_summary, known.ModelSummary, summary),
+        ("checkpoint", "enable_checkpointing", settings.enable_checkpointing, known.Checkpoint, known.ModelCheckpoint),
     ]
-    for argument, enabled, kind, make in defaults:
+    for name, argument, enabled, kind, make in defaults:
         present = next((callback for callback in callbacks if isinstance(callback, kind)), None)
-        if enabled and present is None:
+        if arguments[argument] is True and present is None and name in named.without:
+            raise MisconfigurationException(
+                f"{argument}=True, but callbacks leaves out {name!r}.",
+                expected="one of the two.",
+                fix=f"leave out {argument}=True, or callbacks=[…, {{{name!r}: True}}].",
+            )
+        if enabled and present is None and name not in named.without:
             callbacks.append(make())
         if arguments[argument] is False and present is not None:
             raise _contradiction(f"{argument}=False", present)

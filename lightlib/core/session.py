@@ -42,8 +42,8 @@ from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.session_state import SessionState
+from lightlib.core.setup.callbacks import callbacks_in
 from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
-from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.setup.timing import Timing, facts_of
 from lightlib.core.trial import Call, limits_of, run_call, unseen
 from lightlib.core.values.hparams import plain_hparams

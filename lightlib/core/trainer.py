@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torch.autograd import set_detect_anomaly
 
@@ -51,6 +51,11 @@ from lightlib.profilers.profiler import Profiler
 from lightlib.strategies.strategy import Strategy
 
 Duration = str | timedelta | dict[str, int]
+if TYPE_CHECKING:
+    _One = Callback | type[Callback] | str | Mapping[str, Callback | type[Callback] | bool | None]
+    GivenCallbacks = Iterable[_One | None] | _One
+else:
+    GivenCallbacks = Iterable[Callback] | Callback  # what the command line reads
 
 
 class Trainer(TrainerViews):
@@ -69,7 +74,10 @@ class Trainer(TrainerViews):
         precision: ``"32-true"`` (default), ``"64-true"``, ``"16-mixed"``, ``"bf16-mixed"``, ``"16-true"``,
             ``"bf16-true"``, ``"transformer-engine"``, or a Precision (:mod:`lightlib.precision`).
         logger: True (default: TensorBoard), False, a name, a logger or several. Files go to the first one's folder.
-        callbacks: One or several, called in order of priority, then in the order of this list.
+        callbacks: One or several, called in order of priority, then in the order of this list. A class stands for an
+            object made without arguments, None for nothing. A dict gives names: ``{"progress": None}`` leaves out a
+            default (``"progress"``, ``"summary"``, ``"checkpoint"``), and a callback replaces it. ``"minimal"`` and
+            ``"job"`` are presets (:func:`lightlib.callbacks.presets.presets.preset`); a list may hold all of these.
         fast_dev_run: True (one batch) or n: run n batches of everything without loggers and ModelCheckpoint files.
         max_epochs: Default: 1000 if `max_steps` is not given either. -1 is no limit. 1.5 ends within the second epoch,
             after half of its optimizer steps, rounded up.
@@ -134,7 +142,7 @@ class Trainer(TrainerViews):
         num_nodes: int = 1,
         precision: str | int | Precision | None = None,
         logger: Logger | Iterable[Logger] | bool | str | None = None,
-        callbacks: Iterable[Callback] | Callback | None = None,
+        callbacks: GivenCallbacks | None = None,
         fast_dev_run: int | bool = False,
         max_epochs: int | float | None = None,
         min_epochs: int | None = None,

@@ -29,7 +29,7 @@ ORDER = (
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "callbacks.finetuning | callbacks.monitors | callbacks.pruning | callbacks.records | callbacks.tuning",
-    "samplers > data",
+    "callbacks.presets | samplers > data",
     "strategies.group > distributed > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values",
     "core.resume > core.module > core.setup > core.run > core",

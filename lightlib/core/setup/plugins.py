@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
 from lightlib import loggers, registry
-from lightlib.callbacks.callback import Callback
 from lightlib.conventions import active
 from lightlib.core.progress.plan import Plan
 from lightlib.core.setup.lightning_objects import fix_for_lightnings
@@ -218,23 +217,6 @@ def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str
     if foreign := fix_for_lightnings(given):
         return foreign
     return f"Trainer({argument}={given.__name__}({arguments}))" if is_class else ""
-
-
-def callbacks_in(given: Any) -> list[Any]:
-    """Return the callbacks of an argument that is one, any iterable of several, or None."""
-    if given is None:
-        return []
-    if isinstance(given, Iterable) and not isinstance(given, (Callback, Mapping, str, type)):
-        return [callback for callback in given if callback is not None]
-    return [given]
-
-
-def callbacks_of_packages() -> list[Any]:
-    """Return the callbacks that installed packages add by the entry points ``lightlib.callbacks_factory``."""
-    callbacks: list[Any] = []
-    for point in registry.entry_points("lightlib.callbacks_factory"):
-        callbacks.extend(callbacks_in(point.load()()))
-    return callbacks
 
 
 def plan_of(settings: Settings, num_batches: float, has_val: bool, known: bool = True) -> Plan:

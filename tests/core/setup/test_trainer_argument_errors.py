@@ -173,15 +173,14 @@ ROWS = [
         "logger", "xyz", NAME, "Unknown logger 'xyz'.", KNOWN_LOGGERS,
         "use one of these names, or pass an instance.",
     ),
-    ("callbacks", "early", TYPE, "callbacks holds 'early' (str).", CALLBACKS, OWN),
+    (
+        "callbacks", "early", NAME, "Unknown preset of callbacks 'early'.", "one of 'job', 'minimal'.",
+        "Trainer(callbacks='minimal')",
+    ),
     ("callbacks", [Junk()], TYPE, "callbacks holds <junk> (Junk).", CALLBACKS, OWN),
     (
-        "callbacks", EarlyStopping, TYPE, "callbacks holds the class EarlyStopping.", "an instance of it.",
-        "callbacks=[EarlyStopping(…)]",
-    ),
-    (
-        "callbacks", [ModelCheckpoint], TYPE, "callbacks holds the class ModelCheckpoint.", "an instance of it.",
-        "callbacks=[ModelCheckpoint(…)]",
+        "callbacks", EarlyStopping, TYPE, "callbacks holds the class EarlyStopping, which needs 'monitor'.",
+        "an object, or a class that can be made without arguments.", "callbacks=[EarlyStopping(monitor=…)]",
     ),
     ("fast_dev_run", "yes", TYPE, "fast_dev_run is 'yes' (str).", DRY, "Trainer(fast_dev_run=True)"),
     ("fast_dev_run", 1.5, TYPE, "fast_dev_run is 1.5 (float).", DRY, "Trainer(fast_dev_run=True)"),
@@ -283,7 +282,7 @@ ROWS = [
     *flag("suggest_integrations"),
 ]  # fmt: skip
 # All their values of the right type have a meaning.
-WITHOUT_A_RANGE = {"val_check_at_end", "plugins", "default_root_dir", "model_registry", "callbacks"} | {
+WITHOUT_A_RANGE = {"val_check_at_end", "plugins", "default_root_dir", "model_registry"} | {
     row[0] for row in ROWS if row[4] == FLAG
 }
 

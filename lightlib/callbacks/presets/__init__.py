@@ -1,0 +1,1 @@
+"""Presets: named groups of callbacks, and the callbacks that only they need."""

@@ -1,0 +1,152 @@
+"""Callbacks as users give them: one, several, classes, words for presets, and dicts of names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightlib import registry
+from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.presets.presets import preset
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+
+DEFAULTS = {"progress": "ProgressBar", "summary": "ModelSummary", "checkpoint": "Checkpoint"}  # name: base class
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def callbacks_in(given: Any) -> list[Any]:
+    """Return the callbacks of an argument that is one, any iterable of several, or None; classes are made.
+
+    Raises:
+        ArgumentTypeError: A class needs arguments.
+        MisconfigurationException: A class is given twice, or next to an object of it.
+    """
+    items = _items(given)
+    made = [_made(one) for one in items]
+    _refuse_twice([one for one in items if isinstance(one, type)], made)
+    return made
+
+
+def callbacks_of_packages() -> list[Any]:
+    """Return the callbacks that installed packages add by the entry points ``lightlib.callbacks_factory``."""
+    callbacks: list[Any] = []
+    for point in registry.entry_points("lightlib.callbacks_factory"):
+        callbacks.extend(callbacks_in(point.load()()))
+    return callbacks
+
+
+@dataclass
+class GivenCallbacks:
+    """The callbacks of a Trainer's argument.
+
+    Attributes:
+        callbacks: In the given order. One that is given by a name takes the place of an earlier one of that name.
+        without: The names of the defaults that the user leaves out.
+    """
+
+    callbacks: list[Any] = field(default_factory=list)
+    without: set[str] = field(default_factory=set)
+    _named: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, argument: Any) -> GivenCallbacks:
+        """Return the callbacks of `Trainer(callbacks=argument)`.
+
+        Raises:
+            ArgumentTypeError: A class needs arguments, or what has a name is no callback.
+            MisconfigurationException: A default has the name of another kind of callback.
+            UnknownNameError: A word is no preset, or a name that is left out belongs to nothing.
+        """
+        found, classes = cls(), list[type]()
+        for one in _items(argument):
+            if isinstance(one, (str, Mapping)):
+                named = preset(one) if isinstance(one, str) else one
+                found._add(named)
+                classes += [value for value in named.values() if isinstance(value, type)]
+            else:
+                found.callbacks.append(_made(one))
+                classes += [one] if isinstance(one, type) else []
+        _refuse_twice(classes, found.callbacks)
+        return found
+
+    def _add(self, named: Mapping[Any, Any]) -> None:
+        for name, value in named.items():
+            if value is None or value is False:
+                self._leave_out(name)
+            elif value is True and name in DEFAULTS:
+                self._leave_out(name)
+                self.without.discard(name)
+            else:
+                self._put(name, _checked(name, _made(value)))
+
+    def _put(self, name: str, callback: Any) -> None:
+        before = self._named.get(name)
+        place = next((i for i, one in enumerate(self.callbacks) if one is before), len(self.callbacks))
+        self.callbacks[place : place + 1] = [callback]
+        self._named[name] = callback
+        self.without.discard(name)
+
+    def _leave_out(self, name: Any) -> None:
+        if name not in DEFAULTS and name not in self._named:
+            known = [*DEFAULTS, *self._named]
+            raise UnknownNameError("name of a callback to leave out", name, known, fix='callbacks={"progress": None}')
+        gone = self._named.pop(name, None)
+        self.callbacks = [one for one in self.callbacks if one is not gone]
+        if name in DEFAULTS:
+            self.without.add(name)
+
+
+def _items(given: Any) -> list[Any]:
+    several = isinstance(given, Iterable) and not isinstance(given, (Callback, Mapping, str, type))
+    return [one for one in (given if several else [given]) if one is not None]
+
+
+def _refuse_twice(classes: Iterable[type], callbacks: list[Any]) -> None:
+    for one in classes:
+        if sum(type(callback) is one for callback in callbacks) > 1:
+            raise MisconfigurationException(
+                f"callbacks holds the class {one.__name__} and another {one.__name__}.",
+                expected="every callback once; otherwise its hooks are called twice.",
+                fix=f"leave out the class {one.__name__}; objects with different arguments may be several.",
+            )
+
+
+def _made(given: Any) -> Any:
+    """Return an object of a class of callbacks; anything else as it is."""
+    if not (isinstance(given, type) and issubclass(given, Callback) and given is not Callback):
+        return given
+    parameters = inspect.signature(given).parameters.values()
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in _ANY_NUMBER]
+    if needed:
+        arguments = ", ".join(f"{name}=…" for name in needed)
+        raise ArgumentTypeError(
+            f"callbacks holds the class {given.__name__}, which needs {' and '.join(map(repr, needed))}.",
+            expected="an object, or a class that can be made without arguments.",
+            fix=f"callbacks=[{given.__name__}({arguments})]",
+        )
+    return given()
+
+
+def _checked(name: Any, value: Any) -> Any:
+    from lightlib import callbacks as known  # optional: rich, only when a bar is named
+
+    if not isinstance(name, str):
+        raise ArgumentTypeError(
+            f"callbacks has {shown(name)} as a name.", expected="names as strings.", fix='callbacks={"progress": None}'
+        )
+    if not isinstance(value, Callback):
+        raise ArgumentTypeError(
+            f"callbacks[{name!r}] is {shown(value)}.",
+            expected="a callback, its class, or None to leave out a callback of this name.",
+            fix='callbacks={"checkpoint": ModelCheckpoint(monitor="val_loss"), "progress": None}',
+        )
+    base = getattr(known, DEFAULTS.get(name, "Callback"))
+    if not isinstance(value, base):
+        raise MisconfigurationException(
+            f"callbacks[{name!r}] is a {type(value).__name__}.",
+            expected=f"a {base.__name__}, as this is the name of a default, or None to leave it out.",
+            fix=f"give {type(value).__name__} another name.",
+        )
+    return value
