@@ -68,9 +68,9 @@ _CALLBACKS = _from(
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
     "EnvironmentRecord GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor "
     "LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice "
-    "OnExceptionCheckpoint PlainProgressBar PreciseBN PrintProgress RankLogFiles RichModelSummary RichProgressBar "
-    "RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers TQDMProgressBar TerminateOnNaN Timer "
-    "WeightAveraging",
+    "OnExceptionCheckpoint PlainProgressBar PreciseBN PrintProgress PublishCheckpoint RankLogFiles RestoreBest "
+    "RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers "
+    "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from lightlib.callbacks.checkpoint.gc import CheckpointGC
     from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
     from lightlib.callbacks.checkpoint.on_exception_checkpoint import OnExceptionCheckpoint
+    from lightlib.callbacks.checkpoint.publish import PublishCheckpoint
+    from lightlib.callbacks.checkpoint.restore_best import RestoreBest
     from lightlib.callbacks.early_stopping import EarlyStopping
     from lightlib.callbacks.empty_cache import EmptyCache
     from lightlib.callbacks.finetuning.backbone import BackboneFinetuning
@@ -85,7 +87,9 @@ __all__ = [
     "PreciseBN",
     "PrintProgress",
     "ProgressBar",
+    "PublishCheckpoint",
     "RankLogFiles",
+    "RestoreBest",
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
@@ -137,7 +141,9 @@ _get, _names = lazy.attributes(
         "PreciseBN": "averaging.precise_bn",
         "PrintProgress": "presets.print_progress",
         "ProgressBar": "progress.progress_bar",
+        "PublishCheckpoint": "checkpoint.publish",
         "RankLogFiles": "records.rank_logs",
+        "RestoreBest": "checkpoint.restore_best",
         "RichModelSummary": "summary.model_summary",
         "RichProgressBar": "progress.progress_bar",
         "RichProgressBarTheme": "progress.progress_bar",

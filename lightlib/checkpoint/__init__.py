@@ -9,9 +9,21 @@ from lightlib import lazy
 if TYPE_CHECKING:
     from lightlib.checkpoint.storage.label import Label
     from lightlib.checkpoint.tools.inspection import Inspection, inspect
+    from lightlib.checkpoint.tools.publish import publish
     from lightlib.checkpoint.tools.verbs import Verified, consolidate, convert, export, load, verify
 
-__all__ = ["Inspection", "Label", "Verified", "consolidate", "convert", "export", "inspect", "load", "verify"]
+__all__ = [
+    "Inspection",
+    "Label",
+    "Verified",
+    "consolidate",
+    "convert",
+    "export",
+    "inspect",
+    "load",
+    "publish",
+    "verify",
+]
 
 _get, _names = lazy.attributes(
     __name__,
@@ -24,6 +36,7 @@ _get, _names = lazy.attributes(
         "export": "tools.verbs",
         "inspect": "tools.inspection",
         "load": "tools.verbs",
+        "publish": "tools.publish",
         "verify": "tools.verbs",
     },
 )

@@ -429,6 +429,7 @@ class Trainer(TrainerViews):
         *,
         format: Literal["file", "directory"] | None = None,  # noqa: A002  the word for it
         writer: BackgroundWriter | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the state of the run to `filepath`, completely or not at all. All processes call this.
 
@@ -442,12 +443,14 @@ class Trainer(TrainerViews):
             format: ``"file"``, gathered and written by rank zero; or ``"directory"``, to which each process writes its
                 shard. Default: the strategy's, which is a file but for some options of FSDP and ModelParallelStrategy.
             writer: A `lightlib.checkpoint.background.BackgroundWriter`: the call lasts for a copy of the state.
+            extra: Entries to add: tensors and plain values by names that a checkpoint does not have.
+                `on_load_checkpoint` and `lightlib.checkpoint.load` get them back. Rank zero's are saved.
 
         Raises:
             MisconfigurationException: No module is attached yet.
             CheckpointWriteError: It could not be written; earlier files are as they were.
         """
-        self.saver.save(filepath, weights_only, storage_options, format=format, writer=writer)
+        self.saver.save(filepath, weights_only, storage_options, format=format, writer=writer, extra=extra)
 
     def at_save_point(self, call: Callable[[], object]) -> None:
         """Run `call` at the next point where a checkpoint can hold the full state (see `save_checkpoint`)."""

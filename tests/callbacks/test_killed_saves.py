@@ -28,6 +28,10 @@ KINDS = {
     "at a step, by its validation": lambda: [
         ModelCheckpoint(monitor="val_loss", every_n_train_steps=3, save_last=True, filename="{step}-{val_loss}")
     ],
+    "newest two and last": lambda: [ModelCheckpoint(keep_last=2, save_last=True)],
+    "newest two of steps, in the background": lambda: [
+        ModelCheckpoint(keep_last=2, every_n_train_steps=2, save_begin=3, async_save=True, filename="{step}")
+    ],
     "swept": lambda: [
         ModelCheckpoint(every_n_train_steps=1, save_top_k=-1, save_last=True),
         CheckpointGC(save_trial_best=1, save_trial_latest=2, monitor="val_loss"),

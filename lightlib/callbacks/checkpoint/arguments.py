@@ -58,6 +58,43 @@ def check_arguments(
         check_template(filename)
 
 
+def check_keep_last(keep_last: object, monitor: str | None, save_top_k: int) -> None:
+    """Check `keep_last`, which is an alternative to `monitor` and `save_top_k`.
+
+    Raises:
+        ArgumentTypeError: It is no int.
+        MisconfigurationException: It is less than 1, or given together with one of the two.
+    """
+    if keep_last is None:
+        return
+    check_int("ModelCheckpoint", "keep_last", keep_last, 1, fix="ModelCheckpoint(keep_last=3)")
+    if monitor is not None or save_top_k != 1:
+        other = f"monitor={monitor!r}" if monitor is not None else f"save_top_k={save_top_k}"
+        raise MisconfigurationException(
+            f"ModelCheckpoint(keep_last={keep_last}, {other}).",
+            expected="one of them: the newest are kept by keep_last, the best by monitor and save_top_k.",
+            fix=f"callbacks=[ModelCheckpoint(keep_last={keep_last}), ModelCheckpoint({other})]"
+            if monitor is not None
+            else f"ModelCheckpoint(keep_last={keep_last})",
+        )
+
+
+def check_save_begin(save_begin: object, interval: timedelta | None) -> None:
+    """Check `save_begin`, which counts epochs or steps.
+
+    Raises:
+        ArgumentTypeError: It is no int.
+        MisconfigurationException: It is negative, or given together with an interval of time.
+    """
+    check_int("ModelCheckpoint", "save_begin", save_begin, 0, fix="ModelCheckpoint(save_begin=10)")
+    if save_begin and interval is not None:
+        raise MisconfigurationException(
+            f"ModelCheckpoint(save_begin={save_begin}, train_time_interval=…).",
+            expected="save_begin with epochs or steps.",
+            fix=f"ModelCheckpoint(save_begin={save_begin}, every_n_train_steps=…)",
+        )
+
+
 def _check_triggers(triggers: Mapping[str, object]) -> None:
     for name in ("every_n_train_steps", "every_n_epochs"):
         check_int("ModelCheckpoint", name, triggers[name], 0)

@@ -42,11 +42,14 @@ class Due:
         self.validated_at_step = self.validated_value = None
         self._clock.start(batch)
 
-    def after_batch(self, trainer: Trainer, every_n_train_steps: int, interval: timedelta | None) -> bool:
-        """Whether a save is due after this batch: every n optimizer steps, or after a time."""
+    def after_batch(
+        self, trainer: Trainer, every_n_train_steps: int, interval: timedelta | None, begin: int = 0
+    ) -> bool:
+        """Whether a save is due after this batch: every n optimizer steps from `begin` on, or after a time."""
         if every_n_train_steps:
             before, self.step = self.step, trainer.global_step
-            due = self.step // every_n_train_steps > before // every_n_train_steps
+            since = self.step - begin
+            due = since >= 0 and since // every_n_train_steps > (before - begin) // every_n_train_steps
         else:
             due = interval is not None and self._clock.over(trainer, trainer.progress.batch, interval.total_seconds())
         if due:

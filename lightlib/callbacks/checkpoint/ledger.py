@@ -28,6 +28,7 @@ class Ledger:
         best_k_models, best_model_path, best_model_score, current_score, kth_best_model_path, kth_value: The best files
             by the metric, as in `ModelCheckpoint`.
         last_model_path: The file of `save_last`.
+        newest: The files of `keep_last`, the oldest first.
         pending: "all" or "last alone": a save is due; "last": its first file is written, `last` is not; "": none.
         saved_at_batch: The number of batches at the last save.
         latest: The file that the last save wrote first.
@@ -42,6 +43,7 @@ class Ledger:
     current_score: Tensor | None = None
     kth_best_model_path: str = ""
     last_model_path: str = ""
+    newest: list[str] = field(default_factory=list)
     pending: str = ""
     saved_at_batch: int = 0
     latest: str = ""
@@ -51,11 +53,11 @@ class Ledger:
     @property
     def kept(self) -> set[str]:
         """The files that must not be removed."""
-        return {self.last_model_path, *self.best_k_models, self.best_model_path}
+        return {self.last_model_path, *self.best_k_models, self.best_model_path, *self.newest}
 
     def copy(self, **changes: Any) -> Ledger:
         """Return a ledger that does not change with this one."""
-        lists = {"evicted": list(self.evicted), "outlived": list(self.outlived)}
+        lists = {name: list(getattr(self, name)) for name in ("newest", "evicted", "outlived")}
         return replace(self, **{"best_k_models": dict(self.best_k_models), **lists, **changes})
 
     def record(self, **changes: Any) -> None:
@@ -85,6 +87,7 @@ class Ledger:
             "epoch": epoch if self.pending else 0,
             "latest": self.latest if self.pending else "",
             "candidates": dict(candidates) if self.pending else {},
+            "newest": list(self.newest),
             "evicted": list(self.evicted),
             "saved_at_batch": self.saved_at_batch,
         }
@@ -94,6 +97,16 @@ class Ledger:
         self.pending, self.latest, self.saved_at_batch = state["pending"], state["latest"], state["saved_at_batch"]
         self.evicted = [path for path in state["evicted"] if path != resumed_from]
         self.outlived = [*self.outlived, *(path for path in state["evicted"] if path == resumed_from)]
+
+    def leaves_next(self, keep: int) -> str | None:
+        """Return the file that a new one replaces when `keep` of the newest are kept; None while there is room."""
+        held = self.newest or [path for path in (self.best_model_path,) if path]
+        return held[0] if len(held) >= keep else None
+
+    def take_newest(self, path: str, replaced: str | None) -> None:
+        """Note a new file among the newest, and not `replaced` any more."""
+        held = self.newest or [one for one in (self.best_model_path,) if one]
+        self.newest = [*(one for one in held if one not in (path, replaced)), path]
 
     def rank(self, top: TopK) -> None:
         """Keep these files as the best."""
@@ -135,13 +148,16 @@ class Ledger:
             return None
         state = without_outsiders(state, owner, dirpath)
         known = {path: torch.as_tensor(value) for path, value in state.get("best_k_models", {}).items()}
-        missing = {path for path in (*known, self.best_model_path) if path and not filesystem.exists(path)}
+        newest = list((state.get(OURS) or {}).get("newest", ()))
+        missing = {path for path in (*known, self.best_model_path, *newest) if path and not filesystem.exists(path)}
         gone = set() if keep_missing else missing
-        if gone & set(known) and not shared:
-            names = ", ".join(map(repr, sorted(gone & set(known))))
+        lost = gone & {*known, *newest}
+        if lost and not shared:
+            names = ", ".join(map(repr, sorted(lost)))
             report.warn(f"Checkpoints that were kept by the earlier run are gone: {names}.")
         self.current_score = as_number(state.get("current_score"))
         self.last_model_path = state.get("last_model_path", "")
+        self.newest = [path for path in newest if path not in gone]
         if self.best_model_path in gone:
             self.best_model_path, self.best_model_score = "", None
         self.rank(replace(top, kept={path: value for path, value in known.items() if path not in gone}))
@@ -151,6 +167,7 @@ class Ledger:
         """Take a file that is gone out of the best ones."""
         if path == self.best_model_path:
             self.best_model_path, self.best_model_score = "", None
+        self.newest = [one for one in self.newest if one != path]
         self.rank(top.remove(path))
 
     def state(self, monitor: str | None, dirpath: str | None) -> dict[str, Any]:
@@ -202,7 +219,7 @@ def without_outsiders(state: Mapping[str, Any], owner: str, dirpath: str | None)
     ours = dict(state.get(OURS) or {})
     single = {"last_model_path": state.get("last_model_path", ""), "latest": ours.get("latest", "")}
     outside = {path for path in single.values() if path and not is_inside(path, dirpath)}
-    listed = [*state.get("best_k_models", {}), *ours.get("evicted", ())]
+    listed = [*state.get("best_k_models", {}), *ours.get("evicted", ()), *ours.get("newest", ())]
     outside |= {path for path in listed if not is_inside(path, dirpath)}
     if not outside:
         return dict(state)
@@ -211,7 +228,8 @@ def without_outsiders(state: Mapping[str, Any], owner: str, dirpath: str | None)
         f"{dirpath!r} only: they are left alone."
     )
     ours["latest"] = "" if single["latest"] in outside else single["latest"]
-    ours["evicted"] = [path for path in ours.get("evicted", ()) if path not in outside]
+    for name in ("evicted", "newest"):
+        ours[name] = [path for path in ours.get(name, ()) if path not in outside]
     best = {path: value for path, value in state.get("best_k_models", {}).items() if path not in outside}
     last = "" if single["last_model_path"] in outside else single["last_model_path"]
     ours["pending"] = ours.get("pending", "") if last else ""

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
-from lightlib.callbacks.checkpoint.arguments import check_arguments, check_link
-from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint.arguments import check_arguments, check_keep_last, check_link, check_save_begin
 from lightlib.callbacks.checkpoint.due import Due
 from lightlib.callbacks.checkpoint.folder import (
     CheckpointFolder,
     absolute,
     all_ranks_can_save,
     check_writable,
-    default_folder,
     on_rank_zero,
 )
-from lightlib.callbacks.checkpoint.ledger import Ledger, Recorded, as_number, numbers_of, write_yaml
-from lightlib.callbacks.checkpoint.names import CheckpointNames, fields
+from lightlib.callbacks.checkpoint.ledger import as_number, numbers_of, write_yaml
+from lightlib.callbacks.checkpoint.named import NamedCheckpoints
 from lightlib.callbacks.checkpoint.saves import Saves, notify_loggers
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.callbacks.monitored import check_mode, final_at_epoch_end
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
-from lightlib.errors import CheckpointWriteError, nearest
+from lightlib.errors import CheckpointWriteError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 
-class ModelCheckpoint(Checkpoint):
+class ModelCheckpoint(NamedCheckpoints):
     """Saves checkpoints while training, and keeps the best ones by a logged metric.
 
     A save that is due happens after the validation at the same batch, so that the metric belongs to the saved weights.
@@ -55,6 +53,9 @@ class ModelCheckpoint(Checkpoint):
             validation, see `save_on_train_epoch_end`), whatever the interval of the other saves. "link": make it a
             link to the file that was saved at that moment, if there is one.
         save_top_k: How many of the best checkpoints are kept; -1: all, 0: none. Without `monitor` only -1, 0 and 1.
+        keep_last: How many of the newest are kept, without `monitor`. To keep the best as well, add a second callback.
+        save_begin: The epoch, or with `every_n_train_steps` the step, of the first save, from which the interval
+            counts; both count from 1. `save_last` does not wait for it. Default: 0, the end of the first interval.
         save_on_exception: Also save when an exception or Ctrl-C ends training.
         save_weights_only: Leave out everything needed only to resume: optimizers, schedules, callbacks.
         mode: "min" when less of the metric is better, "max" when more is.
@@ -91,23 +92,6 @@ class ModelCheckpoint(Checkpoint):
         'epoch=03-val_loss=0.12.ckpt'
     """
 
-    CHECKPOINT_JOIN_CHAR = "-"
-    CHECKPOINT_EQUALS_CHAR = "="
-    CHECKPOINT_NAME_LAST = "last"
-    FILE_EXTENSION = ".ckpt"
-    STARTING_VERSION = 1
-
-    best_k_models = Recorded["dict[str, Tensor]"]()
-    best_model_path = Recorded[str]()
-    best_model_score = Recorded["Tensor | None"]()
-    current_score = Recorded["Tensor | None"]()
-    kth_best_model_path = Recorded[str]()
-    kth_value = Recorded["Tensor"]()
-    last_model_path = Recorded[str]()
-    _evicted = Recorded["list[str]"]()
-    _latest = Recorded[str]()
-    _pending = Recorded[str]()
-    _saved_at_batch = Recorded[int]()
     _candidates: dict[str, Tensor]
 
     def __init__(
@@ -128,6 +112,8 @@ class ModelCheckpoint(Checkpoint):
         save_on_train_epoch_end: bool | None = None,
         enable_version_counter: bool = True,
         *,
+        keep_last: int | None = None,
+        save_begin: int = 0,
         async_save: bool = False,
         save_errors: Literal["raise", "warn"] = "raise",
         format: Literal["file", "directory"] | None = None,  # noqa: A002  as in Trainer.save_checkpoint
@@ -148,12 +134,16 @@ class ModelCheckpoint(Checkpoint):
         self.every_n_epochs = 1 if no_trigger else every_n_epochs or 0
         self.save_on_train_epoch_end = save_on_train_epoch_end
         self.enable_version_counter = enable_version_counter
+        self.keep_last = keep_last
+        self.save_begin = save_begin
         self.async_save = async_save
         self.save_errors = save_errors
         self.format = format
         names = ("every_n_train_steps", "train_time_interval", "every_n_epochs")
         triggers = {name: getattr(self, name) for name in names}
         check_arguments(monitor, save_top_k, triggers, filename, save_last, async_save, save_errors, format)
+        check_keep_last(keep_last, monitor, save_top_k)
+        check_save_begin(save_begin, train_time_interval)
         self.shared_out = False  # whether a CheckpointGC removes files as well
         self._saves = Saves(type(self).__name__, TopK(self.save_top_k, self.mode).worst)
         self._folder = CheckpointFolder()
@@ -161,10 +151,6 @@ class ModelCheckpoint(Checkpoint):
         self._once = report.Once()
         self._restored: dict[str, Any] | None = None  # between `load_state_dict` and the start of training
         self._begin(batch=0, step=0)
-
-    @property
-    def _ledger(self) -> Ledger:
-        return self._saves.ledger
 
     @property
     def state_key(self) -> str:
@@ -214,7 +200,9 @@ class ModelCheckpoint(Checkpoint):
         if self._saves.in_flight:
             self._saves.look(trainer)
         by_batch = self.every_n_train_steps or self.train_time_interval is not None
-        if by_batch and self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval):
+        if not by_batch:
+            return
+        if self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval, self.save_begin):
             self._request(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
@@ -286,7 +274,8 @@ class ModelCheckpoint(Checkpoint):
         return final_at_epoch_end(trainer) if self.save_on_train_epoch_end is None else self.save_on_train_epoch_end
 
     def _request_for_epoch(self, trainer: Trainer) -> None:
-        if self.every_n_epochs and (trainer.current_epoch + 1) % self.every_n_epochs == 0:
+        since = trainer.current_epoch + 1 - self.save_begin
+        if self.every_n_epochs and since >= 0 and since % self.every_n_epochs == 0:
             self._request(trainer)
         elif self.save_last:
             self._request(trainer, "last alone")
@@ -364,9 +353,12 @@ class ModelCheckpoint(Checkpoint):
     # which files
 
     def _save_none_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        previous = self.best_model_path
-        replaced = previous if self.save_top_k == 1 else None
+        replaced = self.best_model_path if self.save_top_k == 1 else None
+        if self.keep_last is not None:
+            replaced = self._ledger.leaves_next(self.keep_last)
         path = self._get_metric_interpolated_filepath_name(monitor_candidates, trainer, replaced)
+        if self.keep_last is not None:
+            self._ledger.take_newest(path, replaced)
         self.best_model_path = path
         if replaced and replaced != path:
             self._evicted = [*self._evicted, replaced]
@@ -480,87 +472,6 @@ class ModelCheckpoint(Checkpoint):
 
     def _delete_evicted(self, trainer: Trainer) -> None:
         self._saves.remove_evicted(trainer, self._folder, partial(self._remove_checkpoint, trainer))
-
-    # names
-
-    @property
-    def names(self) -> CheckpointNames:
-        """How the files are named."""
-        return CheckpointNames(
-            self.dirpath,
-            self.filename,
-            self.CHECKPOINT_NAME_LAST,
-            self.auto_insert_metric_name,
-            self.CHECKPOINT_EQUALS_CHAR,
-            self.CHECKPOINT_JOIN_CHAR,
-            self.FILE_EXTENSION,
-        )
-
-    def folder(self, trainer: Trainer) -> str:
-        """The folder of the files: `dirpath`, or a default next to the logs."""
-        return self.dirpath or default_folder(trainer)
-
-    def file_exists(self, filepath: str | os.PathLike[str], trainer: Trainer) -> bool:
-        """Whether rank zero sees a file of this name; all ranks get its answer."""
-        there = filesystem.exists(os.fspath(filepath)) if trainer.is_global_zero else False
-        return bool(trainer.strategy.broadcast(there))
-
-    def format_checkpoint_name(
-        self, metrics: dict[str, Any], filename: str | None = None, ver: int | None = None, prefix: str | None = None
-    ) -> str:
-        """Return the path of a checkpoint with these metrics.
-
-        Args:
-            metrics: Numbers by name, with "epoch" and "step". A missing one is written as "nan".
-            filename: A template to use instead of this callback's own.
-            ver: A version to append.
-            prefix: Something to put in front.
-
-        Raises:
-            MisconfigurationException: A number does not fit its format in the template.
-
-        Example:
-            >>> from lightlib.callbacks import ModelCheckpoint
-            >>> ModelCheckpoint().format_checkpoint_name({"epoch": 0, "step": 10}, ver=1)
-            'epoch=0-step=10-v1.ckpt'
-        """
-        return self.names.path(metrics, filename, ver, prefix)
-
-    def _get_metric_interpolated_filepath_name(
-        self, monitor_candidates: dict[str, Tensor], trainer: Trainer, del_filepath: str | None = None
-    ) -> str:
-        """Return the name of the next file: a new one, or that of `del_filepath`, which it replaces."""
-        absent = sorted(set(fields(self.filename or "")) - set(monitor_candidates))
-        if absent:
-            self._once.warn(
-                "absent",
-                f"ModelCheckpoint(filename={self.filename!r}): {absent[0]!r} is not logged, so the file name holds nan "
-                f"instead.{nearest(absent[0], monitor_candidates)}",
-                report.PossibleUserWarning,
-            )
-        return self._free_name(trainer, partial(self.format_checkpoint_name, monitor_candidates), del_filepath)
-
-    def _last_path(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> str:
-        name = partial(self.format_checkpoint_name, monitor_candidates, self.CHECKPOINT_NAME_LAST)
-        return self._free_name(trainer, name, self.last_model_path)
-
-    def _free_name(self, trainer: Trainer, name: Callable[..., str], replaced: str | None) -> str:
-        """Return the first free name: without a version, or with the lowest one. All processes call this."""
-        path, version = trainer.strategy.broadcast(name()), self.STARTING_VERSION
-        while self.enable_version_counter and not self._is_free(trainer, replaced, path):
-            path = trainer.strategy.broadcast(name(ver=version))
-            version += 1
-        return path
-
-    def _is_free(self, trainer: Trainer, replaced: str | None, path: str) -> bool:
-        if path == replaced and path not in self._folder.foreign:
-            return True
-        if path == self.last_model_path:
-            return False
-        savers = [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, ModelCheckpoint)]
-        being_written = any(path in saver._saves.writing for saver in savers)  # noqa: SLF001  instances of this class
-        known = trainer.strategy.broadcast(False if being_written else True if path in self._folder.future else None)
-        return not self.file_exists(path, trainer) if known is None else bool(known)
 
     # state
 

@@ -51,27 +51,11 @@ def save(content: Mapping[str, Any], path: str | os.PathLike[str], label: Label)
         >>> label_of("example.ckpt").step
         3
     """
-
-    def records(file: BinaryIO) -> None:
-        with without_checksums(), RecordWriter(file) as writer:
-            try:
-                torch.save(content, cast("IO[bytes]", writer))
-            except Exception:
-                if writer.unfamiliar:
-                    raise UnknownZipLayout from None
-                raise
-            writer.finish(trailer.writer(label, "records"))
-
-    def all_bytes(file: BinaryIO) -> None:
-        writer = FullDigestWriter(file)
-        torch.save(content, cast("IO[bytes]", writer))
-        writer.finish(trailer.writer(label, "all"))
-
     try:
         try:
-            filesystem.write(path, records)
+            filesystem.write(path, partial(_write_records, content, label))
         except UnknownZipLayout:
-            filesystem.write(path, all_bytes)
+            filesystem.write(path, partial(_write_bytes, content, label))
     except (LightlibError, OSError, MemoryError):
         raise
     except (AttributeError, TypeError, pickle.PicklingError) as error:
@@ -82,6 +66,40 @@ def save(content: Mapping[str, Any], path: str | os.PathLike[str], label: Label)
             expected="tensors, numbers, strings, lists and dicts of them.",
             fix="check what on_save_checkpoint and state_dict return; earlier checkpoints are unchanged.",
         ) from error
+
+
+def to_bytes(content: Mapping[str, Any], label: Label) -> bytes:
+    """Return the bytes of the file that `save` writes.
+
+    Example:
+        >>> data = to_bytes({"state_dict": {"weight": torch.ones(2)}}, Label(run="1f", step=3))
+        >>> load(BytesIO(data))["state_dict"]["weight"]
+        tensor([1., 1.])
+    """
+    try:
+        file = BytesIO()
+        _write_records(content, label, file)
+    except UnknownZipLayout:
+        file = BytesIO()
+        _write_bytes(content, label, file)
+    return file.getvalue()
+
+
+def _write_records(content: Mapping[str, Any], label: Label, file: BinaryIO) -> None:
+    with without_checksums(), RecordWriter(file) as writer:
+        try:
+            torch.save(content, cast("IO[bytes]", writer))
+        except Exception:
+            if writer.unfamiliar:
+                raise UnknownZipLayout from None
+            raise
+        writer.finish(trailer.writer(label, "records"))
+
+
+def _write_bytes(content: Mapping[str, Any], label: Label, file: BinaryIO) -> None:
+    writer = FullDigestWriter(file)
+    torch.save(content, cast("IO[bytes]", writer))
+    writer.finish(trailer.writer(label, "all"))
 
 
 def load(

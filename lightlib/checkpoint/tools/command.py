@@ -1,4 +1,4 @@
-"""The command line for checkpoints: inspect, verify, convert, consolidate, export."""
+"""The command line for checkpoints: inspect, verify, convert, consolidate, export, publish."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
+from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.tools import verbs
 from lightlib.checkpoint.tools.inspection import inspect, plural, shown_name, size_text
+from lightlib.checkpoint.tools.publish import publish
 from lightlib.errors import CheckpointError, CheckpointWriteError, LightlibError, MisconfigurationException
 from lightlib.report import LightlibWarning
 
@@ -23,6 +25,7 @@ _EXAMPLES = """examples:
   {program} convert last.ckpt last-directory
   {program} consolidate last-directory last.ckpt
   {program} export last.ckpt weights.safetensors --strip model. --dtype bfloat16
+  {program} publish best.ckpt released/classifier
 
 exit codes: 0 done; 1 missing, damaged, refused or not writable; 2 wrong usage.
 A checkpoint is a file, also Lightning's, or a directory; inspect and verify take .safetensors too. Paths and URLs."""
@@ -115,6 +118,12 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--dtype", choices=sorted(verbs.DTYPES), help="of floating-point weights; default: unchanged")
     _add_flags(parser, "overwrite", "trust")
 
+    parser = _command(commands, "publish", _publish, "write the weights to a file with its hash in its name")
+    parser.add_argument("source", help="a file, also Lightning's, or a directory")
+    parser.add_argument("target", nargs="?", help="the path without hash and ending; default: that of the source")
+    parser.add_argument("--keys", nargs="+", default=["state_dict"], metavar="KEY", help="the entries to keep")
+    _add_flags(parser, "trust")
+
 
 def _command(commands: Any, name: str, function: Any, purpose: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
@@ -149,6 +158,12 @@ def _verify(options: argparse.Namespace) -> int:
         except (CheckpointError, OSError) as error:
             code = _print_error(error, 1)
     return code
+
+
+def _publish(options: argparse.Namespace) -> int:
+    path = publish(options.source, options.target, keys=options.keys, trust=options.trust)
+    print(f"{shown_name(path)}: written, {size_text(filesystem.size_of(path))}.")  # noqa: T201
+    return 0
 
 
 def _writes(verb: Callable[..., None]) -> Callable[[argparse.Namespace], int]:

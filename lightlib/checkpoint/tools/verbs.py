@@ -157,7 +157,7 @@ def convert(
     wanted = format or ("file" if kind == "directory" else "directory")
     _check_target(old, new, overwrite, "folder" if wanted == "directory" else "file")
     content = load(old, "cpu", trust)
-    formats.save(content, new, _label(content), wanted, alone=True)
+    formats.save(content, new, label_in(content), wanted, alone=True)
     return None
 
 
@@ -276,7 +276,7 @@ def _place(path: str) -> str:
     return path.rstrip("/") if filesystem.is_remote(path) else os.path.realpath(filesystem.local_path(path))
 
 
-def _label(content: dict[str, Any]) -> Label:
+def label_in(content: dict[str, Any]) -> Label:
     """Return the label of the checkpoint, or one without a run if lightlib did not write it."""
     alone = "optimizer_states" not in content
     try:

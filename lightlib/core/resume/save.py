@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.conventions import active
 from lightlib.core.progress.progress import Progress
+from lightlib.core.resume.extra import checked_extra
 from lightlib.core.resume.state import dump
 from lightlib.errors import (
     ArgumentTypeError,
@@ -64,6 +65,7 @@ class SaveRequest:
             the strategy does.
         writer: Writes a copy of the state in the background; a failure is then in `writer.failed`.
         storage_options: For the strategy's store of checkpoints, if it has one.
+        extra: Entries that the user adds.
     """
 
     path: str
@@ -71,6 +73,7 @@ class SaveRequest:
     kind: str | None = None
     writer: BackgroundWriter | None = None
     storage_options: Any = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Saver:
@@ -103,6 +106,7 @@ class Saver:
         *,
         format: str | None = None,  # noqa: A002  as in Trainer.save_checkpoint
         writer: BackgroundWriter | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Check the arguments of `Trainer.save_checkpoint`, and request the save."""
         store = self._run.strategy.extension.store
@@ -128,7 +132,8 @@ class Saver:
             raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
         if store is not None and given == "directory":
             raise refuse_directories(store)
-        self.request(SaveRequest(os.fspath(path), bool(weights_only), format, writer, storage_options))
+        added = checked_extra(extra)
+        self.request(SaveRequest(os.fspath(path), bool(weights_only), format, writer, storage_options, added))
 
     def request(self, wanted: SaveRequest | Callable[[], object]) -> None:
         """Save, or make a call, at the next save point: now, unless the run trains."""
@@ -150,7 +155,8 @@ class Saver:
         allowed = trainer.strategy.broadcast([_may_write(trainer, str(one["path"])) for one in saved])
         for one, may in zip(saved, allowed, strict=True):
             if may:
-                self.waiting.append(SaveRequest(str(one["path"]), bool(one["weights_only"]), one["kind"]))
+                extra = checked_extra(one.get("extra"))
+                self.waiting.append(SaveRequest(str(one["path"]), bool(one["weights_only"]), one["kind"], extra=extra))
             else:
                 report.warn(
                     f"A save to {one['path']!r} was due when the checkpoint was written. It is left out: it leads out "
@@ -161,7 +167,10 @@ class Saver:
     def saves_waiting(self) -> list[dict[str, Any]]:
         """Return the saves that wait, for a checkpoint; callbacks request their calls again after a resume."""
         saves = [one for one in self.waiting if isinstance(one, SaveRequest)]
-        return [{"path": one.path, "weights_only": one.weights_only, "kind": one.kind} for one in saves]
+        return [
+            {"path": one.path, "weights_only": one.weights_only, "kind": one.kind, "extra": dict(one.extra)}
+            for one in saves
+        ]
 
     # the save point
     def defer(self, wait: bool = True) -> None:
@@ -199,7 +208,7 @@ class Saver:
         kind = request.kind or strategy.checkpoint_format
         run.loggers.save()  # anything logged before a checkpoint is on disk when the checkpoint is
         label = self._identity.next_label(run.progress, request.weights_only)
-        content = dump(run, label, request.weights_only, sharded=kind == "directory")
+        content = dump(run, label, request.weights_only, sharded=kind == "directory", extra=request.extra)
         run.user_state.warn_of_missing()
         alone = strategy.world_size == 1
         store = strategy.extension.store

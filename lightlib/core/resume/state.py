@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -15,6 +15,7 @@ from lightlib.checkpoint.storage.content import FORMAT, OURS, Content, LightlibS
 from lightlib.checkpoint.storage.label import Label
 from lightlib.conventions import active
 from lightlib.core.resume.callback_tensors import call_if_defined, callback_tensors
+from lightlib.core.resume.extra import add_extra
 from lightlib.core.resume.fingerprint import setting
 from lightlib.core.values.hparams import plain_hparams, with_objects
 from lightlib.loggers.hyperparameters import is_config
@@ -27,12 +28,15 @@ LIGHTNING_VERSION = "2.6.0"
 _HPARAMS = ("['hyper_parameters']", "['datamodule_hyper_parameters']")
 
 
-def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = False) -> dict[str, Any]:
+def dump(
+    run: Run, label: Label, weights_only: bool = False, sharded: bool = False, extra: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the full state of `run` as tensors and plain values.
 
     Args:
         weights_only: Leave out optimizers, schedules, callbacks and everything else that only a resume needs.
         sharded: Leave weights and optimizer states where they are, for a directory. False: full, on rank zero.
+        extra: Entries that the user adds.
     """
     progress, strategy, module, datamodule = run.progress, run.strategy, run.module, run.datamodule
     ended = progress.epoch_batch == 0 and progress.epoch > 0
@@ -65,6 +69,7 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
     for callback in run.callbacks:
         call_if_defined(callback, "on_save_checkpoint", run.trainer, module, content)
     module.on_save_checkpoint(content)
+    add_extra(content, extra or {})
     if strategy.extension.written is not None and not weights_only:
         strategy.extension.written(content)
     typed[OURS] = {
