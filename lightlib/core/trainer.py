@@ -245,8 +245,8 @@ class Trainer(TrainerViews):
             train_dataloaders: A loader, a collection of loaders, a Dataset, or arrays. Default: the module's.
             val_dataloaders: The same for validation.
             datamodule: A DataModule instead of loaders; it may also be the second argument.
-            ckpt_path: A checkpoint to resume from: a path, ``"last"``, ``"best"``, or ``"auto"``, which takes the
-                newest complete one and starts from scratch if there is none.
+            ckpt_path: A checkpoint to resume from: a path, ``"last"``, ``"best"``, ``"epoch:20"``, ``"step:500"``, or
+                ``"auto"``, which takes the newest complete one and starts from scratch if there is none.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
             resume: The parts to restore: ``"all"`` (default), ``"weights"``, or a dict of parts, for instance
                 ``{"optimizers": False, "strict": False}`` (see :class:`lightlib.core.resume.options.Resume`).

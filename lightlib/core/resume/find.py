@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
-from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.checkpoint.storage.label import Label
 from lightlib.conventions import tolerate
 from lightlib.core.progress.states import TrainerFn
+from lightlib.core.resume.seen import ENDING, Seen, folders_of, listed, newest_first, paths_in, seen_in
+from lightlib.core.resume.selector import Selector
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 _LAUNCHERS_THAT_START_AGAIN = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # these run the same command again
-_ENDING = ".ckpt"
-_DEPTH = 2  # a file name's template may make folders
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,8 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
     Args:
         last_module: Whether no module was given: then an evaluation takes the best weights of the last fit.
         given: ``"best"``, ``"last"`` (the newest of ``last*.ckpt`` and ``interrupted.ckpt``), ``"auto"`` (the newest of
-            all checkpoints in the folders of the callbacks, or none), a path or URL, or None.
+            all checkpoints in the folders of the callbacks, or none), ``"epoch:20"`` or ``"step:500"`` (the newest of
+            that epoch or step in these folders), a path or URL, or None.
     """
     if given is None:
         best = "" if fn is TrainerFn.FITTING or not last_module else _best(trainer)
@@ -66,7 +65,7 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
         raise ArgumentTypeError(
             f"ckpt_path is {shown(given)}.",
-            expected="'auto', 'best', 'last', a path, or None to start from nothing.",
+            expected="'auto', 'best', 'last', 'epoch:N', 'step:N', a path, or None to start from nothing.",
             fix=f"trainer.{fn.value}(module, ckpt_path='last')",
         )
     name = os.fspath(given)
@@ -77,23 +76,25 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
     if name == "best":
         name = _best(trainer) or _best_of_earlier_run(trainer)
         if not name:
-            where = _listed(_folders(trainer)) or "this Trainer"
+            where = listed(folders_of(trainer)) or "this Trainer"
             raise CheckpointError(
                 f"ckpt_path='best', but no best checkpoint is known to {where}.",
                 expected="a ModelCheckpoint that has saved, in this Trainer or in a folder of its runs.",
                 fix="call fit first, or pass a path.",
             )
+    elif (selector := Selector.of(name)) is not None:
+        name = selector.path(seen_in(folders_of(trainer), trainer), folders_of(trainer))
     elif name in ("hpc", "registry") or name.startswith("registry:"):
         raise MisconfigurationException(
             f"ckpt_path={name!r} is not part of this version.",
-            expected="'auto', 'best', 'last' or a path.",
+            expected="'auto', 'best', 'last', 'epoch:N', 'step:N' or a path.",
             fix=f"trainer.{fn.value}(module, ckpt_path='last')",
         )
     if trainer.strategy.extension.store is not None:  # where it is, and whether, only the store knows
         return Found(name, by_path=os.fspath(given) != "best")
     if not formats.exists(name):
         raise formats.missing(name)
-    label = _Seen(name).label
+    label = Seen(name).label
     continues = fn is TrainerFn.FITTING and _is_newest_of_its_run(name, label)
     return Found(name, continues, label, by_path=os.fspath(given) != "best")
 
@@ -112,7 +113,7 @@ def after_damage(found: Found, error: CheckpointError) -> Found:
 
 
 def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
-    folders = _folders(trainer)
+    folders = folders_of(trainer)
     savers = [one for one in trainer.checkpoint_callbacks if hasattr(one, "save_weights_only")]
     if fn is TrainerFn.FITTING and savers and all(one.save_weights_only for one in savers):
         report.warn(
@@ -121,8 +122,8 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
             "  Fix: leave out save_weights_only, or add a second ModelCheckpoint(save_last=True) without it.",
             report.PossibleUserWarning,
         )
-    seen = list(_seen_in(folders, trainer))
-    ordered = _newest_first([one for one in seen if fn is not TrainerFn.FITTING or one.is_resumable])
+    seen = list(seen_in(folders, trainer))
+    ordered = newest_first([one for one in seen if fn is not TrainerFn.FITTING or one.is_resumable])
     for one, error in _damaged_before(ordered):
         report.warn(f"ckpt_path='auto': {one.path!r} is skipped: {str(error).splitlines()[0]}")
         ordered.remove(one)
@@ -135,15 +136,15 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
 
 
 def _last(trainer: Trainer, fn: TrainerFn) -> Found:
-    folders = _folders(trainer)
+    folders = folders_of(trainer)
     names = [getattr(one, "CHECKPOINT_NAME_LAST", None) for one in trainer.checkpoint_callbacks]
     prefixes = [name.partition("{")[0] for name in names if name is not None]
     known = [str(getattr(one, "last_model_path", "") or "") for one in trainer.checkpoint_callbacks]
-    seen = [one for one in _seen_in(folders, trainer) if one.is_last(prefixes)]
+    seen = [one for one in seen_in(folders, trainer) if one.is_last(prefixes)]
     paths = {one.path for one in seen}
-    seen += [_Seen(path) for path in dict.fromkeys(known) if path and path not in paths and filesystem.exists(path)]
+    seen += [Seen(path) for path in dict.fromkeys(known) if path and path not in paths and filesystem.exists(path)]
     resumable = [one for one in seen if one.is_resumable]
-    ordered = _newest_first(resumable if resumable and fn is TrainerFn.FITTING else seen)
+    ordered = newest_first(resumable if resumable and fn is TrainerFn.FITTING else seen)
     if ordered:
         damaged = next(iter(_damaged_before(ordered)), None)
         chosen = ordered[0] if damaged is None else damaged[0]  # reading it raises the error
@@ -151,7 +152,7 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
     if fn is TrainerFn.FITTING and any(name in os.environ for name in _LAUNCHERS_THAT_START_AGAIN):
         _say_nothing_found("last", folders)
         return Found(skips=True)
-    where = f" in {_listed(folders)}" if folders else ""
+    where = f" in {listed(folders)}" if folders else ""
     missing = CheckpointError(
         f"ckpt_path='last', but there is no last checkpoint{where}.",
         expected="a file last*.ckpt of a ModelCheckpoint with save_last=True.",
@@ -167,23 +168,18 @@ def _say_chosen(found: Found) -> None:
     report.info(f"ckpt_path='auto': the newest checkpoint is {found.path!r}{where}.")
 
 
-def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[_Seen] = ()) -> None:
+def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[Seen] = ()) -> None:
     what = "last checkpoint" if asked == "last" else "checkpoint"
-    where = f" in {_listed(folders)}" if folders else ""
+    where = f" in {listed(folders)}" if folders else ""
     if weights:
         report.warn(
             f"ckpt_path={asked!r}: the run begins from nothing, because the {len(weights)} checkpoints{where} hold "
-            f"weights alone (the newest is {_newest_first(weights)[0].path!r}).\n"
+            f"weights alone (the newest is {newest_first(weights)[0].path!r}).\n"
             "  Fix: ModelCheckpoint without save_weights_only=True saves what a resume needs; "
             "fit(…, ckpt_path=path, resume='weights') trains on from such weights.",
         )
         return
     report.info(f"ckpt_path={asked!r}: there is no {what}{where}, so the run begins from nothing.")
-
-
-def _listed(folders: Sequence[str]) -> str:
-    more = f" and {len(folders) - 3} more" if len(folders) > 3 else ""
-    return ", ".join(map(repr, folders[:3])) + more
 
 
 def _best(trainer: Trainer) -> str:
@@ -193,7 +189,7 @@ def _best(trainer: Trainer) -> str:
 
 def _best_of_earlier_run(trainer: Trainer) -> str:
     """Return the best checkpoint that the newest one in the folders names, for a process that has trained nothing."""
-    for one in _newest_first([one for one in _seen_in(_folders(trainer), trainer) if one.is_resumable]):
+    for one in newest_first([one for one in seen_in(folders_of(trainer), trainer) if one.is_resumable]):
         try:
             states = formats.load(one.path, "meta").get("callbacks") or {}
         except CheckpointError:
@@ -208,93 +204,7 @@ def _best_of_earlier_run(trainer: Trainer) -> str:
     return ""
 
 
-class _Seen:
-    """A checkpoint in a folder, its label and when it was written, which is looked up when it is needed."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.label = formats.label_of(path)
-
-    @cached_property
-    def written(self) -> float:
-        """When it was written, in seconds since 1970; 0 when that cannot be known."""
-        path = self.path
-        if not filesystem.is_remote(path):
-            try:
-                return os.lstat(filesystem.local_path(path)).st_mtime
-            except FileNotFoundError:
-                return 0.0
-        import fsspec  # optional: fsspec
-
-        index = filesystem.join(path, filesystem.INDEX)
-        files, name = fsspec.core.url_to_fs(index if filesystem.exists(index) else path)
-        try:
-            return float(filesystem.with_retries(path, lambda: files.modified(name)).timestamp())
-        except (FileNotFoundError, NotImplementedError):
-            return 0.0
-
-    @property
-    def is_resumable(self) -> bool:
-        return self.label is None or not self.label.weights_only
-
-    def is_last(self, prefixes: Sequence[str]) -> bool:
-        name = self.path.replace(os.sep, "/").rsplit("/", 1)[-1]
-        return name == INTERRUPTED or any(name.startswith(prefix) for prefix in prefixes)
-
-
-def _folders(trainer: Trainer) -> list[str]:
-    """Return the folders of the checkpoint callbacks.
-
-    A folder next to the logs differs in every run if the logger counts versions. Then the folders of all versions are
-    returned, because the chosen checkpoint determines the version that the run continues.
-    """
-    found: list[str] = []
-    places = trainer.logger.earlier_run_dirs(trainer.default_root_dir) if trainer.logger else []
-    earlier = [filesystem.join(place, "checkpoints") for place in places]
-    for callback in trainer.checkpoint_callbacks:
-        folder = getattr(callback, "dirpath", None)
-        if folder is not None:
-            found.append(os.fspath(folder))
-        elif hasattr(callback, "folder"):
-            found += earlier or [callback.folder(trainer)]
-    return list(dict.fromkeys(found))
-
-
-def _seen_in(folders: Sequence[str], trainer: Trainer) -> list[_Seen]:
-    endings = tuple({getattr(one, "FILE_EXTENSION", _ENDING) for one in trainer.checkpoint_callbacks})
-    paths = [path for folder in folders if formats.exists(folder) for path in _paths_in(folder, endings, _DEPTH)]
-    return [_Seen(path) for path in dict.fromkeys(paths)]
-
-
-def _paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
-    found: list[str] = []
-    for name in filesystem.names_in(folder):
-        path = filesystem.join(folder, name)
-        if name.startswith("."):  # being written
-            continue
-        if name.endswith(endings):
-            found.append(path)
-        elif depth and filesystem.is_folder(path):
-            whole = filesystem.exists(filesystem.join(path, filesystem.INDEX))
-            found += [path] if whole else _paths_in(path, endings, depth - 1)
-    return found
-
-
-def _newest_first(seen: Sequence[_Seen]) -> list[_Seen]:
-    runs: dict[str, list[_Seen]] = {}
-    for one in seen:
-        if one.label is not None:
-            runs.setdefault(one.label.run, []).append(one)
-    groups = list(runs.values())
-    for group in groups:
-        group.sort(key=lambda one: one.label.age if one.label else (), reverse=True)
-    if len(groups) > 1:
-        groups.sort(key=lambda group: group[0].written, reverse=True)
-    without = sorted((one for one in seen if one.label is None), key=lambda one: one.written, reverse=True)
-    return [*(one for group in groups for one in group), *without]
-
-
-def _damaged_before(ordered: Sequence[_Seen]) -> list[tuple[_Seen, CheckpointError]]:
+def _damaged_before(ordered: Sequence[Seen]) -> list[tuple[Seen, CheckpointError]]:
     """Return the damaged ones among those that were written after the first: without label they come last in order."""
     found = []
     for one in ordered:
@@ -317,7 +227,7 @@ def _is_newest_of_its_run(path: str, label: Label | None) -> bool:
     folder = (
         path.rstrip("/").rpartition("/")[0] if filesystem.is_remote(path) else os.path.dirname(os.path.abspath(path))
     )
-    beside = (_Seen(other).label for other in _paths_in(folder, (_ENDING, os.path.splitext(path)[1] or _ENDING), 0))
+    beside = (Seen(other).label for other in paths_in(folder, (ENDING, os.path.splitext(path)[1] or ENDING), 0))
     return not any(
         other.run == label.run and other.batch > label.batch and not other.weights_only
         for other in beside
@@ -346,9 +256,9 @@ def say_how_to_go_on(trainer: Trainer, saved: str | None, interrupted: bool) -> 
 def newest_known(trainer: Trainer) -> str:
     """Return the newest of the checkpoints that the callbacks know of; an empty string without any."""
     known = [
-        _Seen(str(path))
+        Seen(str(path))
         for callback in trainer.checkpoint_callbacks
         for path in (getattr(callback, "last_model_path", ""), getattr(callback, "best_model_path", ""))
         if path and filesystem.exists(path)
     ]
-    return next((one.path for one in _newest_first(known)), "")
+    return next((one.path for one in newest_first(known)), "")

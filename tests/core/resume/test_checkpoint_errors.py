@@ -84,7 +84,7 @@ class TestPaths:
         with refused(
             ArgumentTypeError,
             f"ckpt_path is {given!r} ({type(given).__name__}).",
-            "'auto', 'best', 'last', a path, or None to start from nothing.",
+            "'auto', 'best', 'last', 'epoch:N', 'step:N', a path, or None to start from nothing.",
             f"trainer.{call}(module, ckpt_path='last')",
         ):
             getattr(trainer(), call)(module, loader(), ckpt_path=given)
@@ -149,7 +149,7 @@ class TestPaths:
         with refused(
             MisconfigurationException,
             f"ckpt_path={name!r} is not part of this version.",
-            "'auto', 'best', 'last' or a path.",
+            "'auto', 'best', 'last', 'epoch:N', 'step:N' or a path.",
             "trainer.fit(module, ckpt_path='last')",
         ):
             trainer().fit(Net(), loader(), ckpt_path=name)
