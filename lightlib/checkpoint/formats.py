@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from lightlib.checkpoint.determined import from_determined
 from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.file.read_errors import unreachable
@@ -47,7 +48,7 @@ def read(path: str, map_location: Any = None, trust: bool = False) -> dict[str, 
 def load(path: Any, map_location: Any = None, trust: bool = False, *, of_any_kind: bool = False) -> dict[str, Any]:
     """Read a checkpoint, as `archive.load`; tensors of a directory are read later, to the device where they are needed.
 
-    One that an old version of Lightning wrote comes in the layout of Lightning 2.6.
+    One that an old version of Lightning or Determined wrote comes in the layout of Lightning 2.6.
 
     Raises:
         CheckpointError: It is missing, damaged, not a checkpoint, or has objects that need `trust`.
@@ -58,7 +59,8 @@ def load(path: Any, map_location: Any = None, trust: bool = False, *, of_any_kin
     if kind == "safetensors":
         return safetensors.load(path)
     try:
-        return upgraded(archive.load(path, map_location, trust=trust, of_any_kind=of_any_kind))
+        content = from_determined(archive.load(path, map_location, trust=trust, of_any_kind=of_any_kind))
+        return upgraded(content)
     except FileNotFoundError as error:  # a broken link, or removed meanwhile
         raise missing(path) from error
 

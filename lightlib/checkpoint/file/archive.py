@@ -35,6 +35,7 @@ from lightlib.checkpoint.storage.content import OURS
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, LightlibError, shown
 
+_WEIGHTS = ("state_dict", "models_state_dict")  # the second is Determined's
 ZIP = b"PK\x03\x04"
 
 
@@ -146,7 +147,8 @@ def load(
                 raise
             cause = None if needs_trust(error) else error
             raise unreadable(name, error, trust, partial(_needing_trust, file)) from cause
-    if not isinstance(content, dict) or not (of_any_kind or isinstance(content.get("state_dict"), Mapping)):
+    weights = next((content[key] for key in _WEIGHTS if key in content), None) if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not (of_any_kind or isinstance(weights, (Mapping, list))):
         raise not_a_checkpoint(name, path, content)
     return content
 

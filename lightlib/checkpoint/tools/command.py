@@ -104,6 +104,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--to", dest="format", choices=verbs.FORMATS, help="default: file for a directory, directory for a file"
     )
+    parser.add_argument("--prefix", default="", help="put PREFIX in front of the names of the weights")
     _add_flags(parser, "overwrite", "trust")
 
     parser = _command(commands, "consolidate", _writes(verbs.consolidate), "write a checkpoint directory as one file")
@@ -113,9 +114,10 @@ def add_commands(commands: Any) -> None:
 
     parser = _command(commands, "export", _writes(verbs.export), "write only the weights as safetensors")
     parser.add_argument("source", help="a file, also Lightning's, or a directory")
-    parser.add_argument("target", help="NAME.safetensors")
+    parser.add_argument("target", help="NAME.safetensors; with --layout any other name")
     parser.add_argument("--strip", default="", metavar="PREFIX", help="remove PREFIX from the names that begin with it")
     parser.add_argument("--dtype", choices=sorted(verbs.DTYPES), help="of floating-point weights; default: unchanged")
+    parser.add_argument("--layout", choices=["determined"], help="write a checkpoint for another program instead")
     _add_flags(parser, "overwrite", "trust")
 
     parser = _command(commands, "publish", _publish, "write the weights to a file with its hash in its name")

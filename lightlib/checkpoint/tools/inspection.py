@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from lightlib.checkpoint import formats, lightning
+from lightlib.checkpoint.determined import from_determined
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.lightning_upgrades import upgraded
 from lightlib.checkpoint.storage import filesystem
@@ -158,7 +159,7 @@ def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
     elif kind == "directory":
         content, size = formats.load(name), filesystem.size_of(name)
     else:
-        content = upgraded(archive.load(name, map_location="meta", trust=trust, check=False))
+        content = upgraded(from_determined(archive.load(name, map_location="meta", trust=trust, check=False)))
         size = filesystem.size_of(name)
     try:
         return _inspection(name, kind, size, content)
@@ -178,7 +179,7 @@ def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Ins
         writer, versions = f"lightlib (format {int(ours['format'])})", {"torch": str(ours.get("torch", "?"))}
         where = {name: int(ours["progress"][name]) for name in ("epoch", "epoch_batch", "batch", "step")}
     elif "loops" in content:
-        writer, versions = f"Lightning {lightning_version}", {}
+        writer, versions = f"Lightning {lightning_version}" if lightning_version else "", {}
         where = {name: n for name, n in lightning.position(content).items() if name != "validated"}
     else:
         writer, versions = "", {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import IO, Any, BinaryIO, Literal, cast
 
 import torch
 
 from lightlib import report
 from lightlib.checkpoint import formats, lightning
+from lightlib.checkpoint.determined import to_determined
 from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.file import archive, safetensors
@@ -115,18 +116,21 @@ def convert(
     target: str | os.PathLike[str],
     format: Literal["file", "directory", "safetensors"] | None = None,  # noqa: A002  the name that users look for
     *,
+    prefix: str = "",
     overwrite: bool = False,
     trust: bool = False,
 ) -> None:
     """Write a checkpoint in another format; its content, including Lightning's keys, is unchanged.
 
-    It is read fully into memory and verified.
+    It is read fully into memory and verified. A file of Determined comes in Lightning's layout.
 
     Args:
-        source: A file, also Lightning's, or a directory.
+        source: A file, also Lightning's or Determined's, or a directory.
         target: Where to write; its folder is made.
         format: ``"file"``, ``"directory"`` or ``"safetensors"`` (only weights). Default: safetensors for a target of
             that suffix, else a directory from a file, and a file from a directory.
+        prefix: Put in front of the names of the weights, for instance ``"model."`` for a model that becomes an
+            attribute of a module.
         overwrite: Whether an existing target may be replaced, in one step. A folder without a checkpoint never is.
         trust: Also read Python objects that can only be read by running code that the file names.
 
@@ -145,6 +149,12 @@ def convert(
             expected=f"a name that ends in {safetensors.SUFFIX} for format='safetensors', and only for that.",
             fix=f"convert(source, {new.removesuffix(safetensors.SUFFIX) + ('' if suffixed else safetensors.SUFFIX)!r})",
         )
+    if suffixed and prefix:
+        raise MisconfigurationException(
+            f"convert(…, {new!r}, prefix={prefix!r}): safetensors are exported under their names.",
+            expected="a prefix for a checkpoint file or directory.",
+            fix="convert to a file first, and export that.",
+        )
     if suffixed:
         return export(old, new, overwrite=overwrite, trust=trust)
     kind = formats.kind_of(old)
@@ -157,6 +167,8 @@ def convert(
     wanted = format or ("file" if kind == "directory" else "directory")
     _check_target(old, new, overwrite, "folder" if wanted == "directory" else "file")
     content = load(old, "cpu", trust)
+    if prefix:
+        content["state_dict"] = {f"{prefix}{name}": value for name, value in content["state_dict"].items()}
     formats.save(content, new, label_in(content), wanted, alone=True)
     return None
 
@@ -185,28 +197,37 @@ def export(
     *,
     strip: str = "",
     dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None,
+    layout: Literal["determined"] | None = None,
     overwrite: bool = False,
     trust: bool = False,
 ) -> None:
-    """Write only the weights as safetensors, under their names.
+    """Write only the weights as safetensors, under their names; or a checkpoint in the layout of another program.
 
     Weights that share memory are each written in full. Other values are omitted, with a warning.
 
     Args:
         source: A file, also Lightning's, or a directory.
-        target: A name that ends in ``.safetensors``.
+        target: A name that ends in ``.safetensors``; with a layout any other name.
         strip: A prefix to remove from names, for instance ``"model."``; other names are unchanged.
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"`` or ``"float64"`` for all floating-point weights. Default:
             unchanged.
+        layout: ``"determined"``: weights, optimizers, schedules and callbacks in the four entries of Determined's
+            PyTorchTrial (``models_state_dict``, …). Names that begin with ``models.0.``, … are several models.
         overwrite: Whether an existing target may be replaced, in one step.
         trust: Also read Python objects that can only be read by running code that the file names.
 
     Raises:
         CheckpointError: The source is missing, damaged, not a checkpoint, or needs trust.
         CheckpointWriteError: The target exists or cannot be written.
-        MisconfigurationException: The suffix, dtype or prefix is wrong, or safetensors is not installed.
+        MisconfigurationException: The suffix, dtype, layout or prefix is wrong, or safetensors is not installed.
     """
     old, new = os.fspath(source), os.fspath(target)
+    if layout is not None:
+        _check_layout(layout, new, dtype)
+        formats.kind_of(old)
+        _check_target(old, new, overwrite, "file")
+        _export_determined(load(old, "cpu", trust), old, new, strip)
+        return
     if not new.endswith(safetensors.SUFFIX):
         raise MisconfigurationException(
             f"The target {new!r} does not end in {safetensors.SUFFIX}.",
@@ -229,6 +250,30 @@ def export(
         tensors = {name: value.to(kind) if value.is_floating_point() else value for name, value in tensors.items()}
     metadata = {name: str(content[name]) for name in safetensors.NOTED if isinstance(content.get(name), int)}
     safetensors.save(tensors, new, {"format": "pt", **metadata})
+
+
+def _check_layout(layout: object, target: str, dtype: object) -> None:
+    if layout != "determined":
+        raise UnknownNameError("layout", layout, ("determined",), fix="export(source, target, layout='determined')")
+    if dtype is not None or target.endswith(safetensors.SUFFIX):
+        other = f"dtype={dtype!r}" if dtype is not None else f"the target {target!r}"
+        raise MisconfigurationException(
+            f"export got layout='determined' and {other}.",
+            expected="weights for safetensors, or a checkpoint in the layout of another program.",
+            fix="export(source, 'state_dict.pth', layout='determined')",
+        )
+
+
+def _export_determined(content: dict[str, Any], source: str, target: str, strip: str) -> None:
+    if "MixedPrecision" in content:
+        report.warn(f"The state of the loss scaler in {source!r} is not written to {target!r}.")
+    weights = _stripped({str(name): value for name, value in content["state_dict"].items()}, strip, source)
+    converted = to_determined({**content, "state_dict": weights})
+
+    def produce(file: BinaryIO) -> None:
+        torch.save(converted, cast("IO[bytes]", file))
+
+    filesystem.write(target, produce)
 
 
 def _stripped(tensors: dict[str, Any], prefix: str, source: str) -> dict[str, Any]:
