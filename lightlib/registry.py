@@ -70,7 +70,7 @@ _CALLBACKS = _from(
     "LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice "
     "OnExceptionCheckpoint PlainProgressBar PreciseBN PrintProgress PublishCheckpoint RankLogFiles RestoreBest "
     "RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers "
-    "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
+    "TQDMProgressBar TerminateOnNaN ThroughputMonitor Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.monitors.spike import SpikeDetection
     from lightlib.callbacks.presets.move_modules import MoveModulesToDevice
     from lightlib.callbacks.presets.print_progress import PrintProgress
+    from lightlib.callbacks.monitors.throughput_monitor import ThroughputMonitor
     from lightlib.callbacks.progress.progress_bar import (
         PlainProgressBar,
         ProgressBar,
@@ -99,6 +100,7 @@ __all__ = [
     "SyncBuffers",
     "TQDMProgressBar",
     "TerminateOnNaN",
+    "ThroughputMonitor",
     "TimedProgressBar",
     "Timer",
     "WeightAveraging",
@@ -153,6 +155,7 @@ _get, _names = lazy.attributes(
         "SyncBuffers": "sync_buffers",
         "TQDMProgressBar": "progress.progress_bar",
         "TerminateOnNaN": "terminate_on_nan",
+        "ThroughputMonitor": "monitors.throughput_monitor",
         "TimedProgressBar": "progress.progress_bar",
         "Timer": "timer",
         "WeightAveraging": "averaging.weight_averaging",

@@ -25,8 +25,6 @@ INSTEAD: dict[str, str] = {
     "STRATEGY_REGISTRY": "declare an entry point of the group lightlib.strategies.",
     "ScheduleWrapper": "use lightlib.profilers.PyTorchProfiler(schedule=…).",
     "ServableModuleValidator": "send a request to the server of your choice in a test.",
-    "Throughput": "read the progress bar, which shows batches per second.",
-    "ThroughputMonitor": "read the progress bar, which shows batches per second and the wait for data.",
     "fabric_plugin_to_compute_dtype": "use trainer.precision.",
     "prepare_for_backward": 'use strategy="ddp", which does it.',
 }

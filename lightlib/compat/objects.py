@@ -33,7 +33,7 @@ _OBJECTS: dict[str, str] = {
         "lightlib.callbacks", "LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint ProgressBar"
     ),
     **_group("lightlib.callbacks", "BatchSizeFinder EMAWeightAveraging LearningRateFinder WeightAveraging"),
-    **_group("lightlib.callbacks", "DeviceStatsMonitor SpikeDetection"),
+    **_group("lightlib.callbacks", "DeviceStatsMonitor SpikeDetection ThroughputMonitor"),
     **_group("lightlib.callbacks.monitors.spike", "FabricSpikeDetection TrainingSpikeException"),
     **_group("lightlib.callbacks", "ModelPruning"),
     **_group("lightlib.callbacks", "StochasticWeightAveraging"),
@@ -117,8 +117,9 @@ _OBJECTS: dict[str, str] = {
     **_group(f"{_TOOLS}.measures", "LEFTOVER_PARAMS_NAME NOT_APPLICABLE PARAMETER_NUM_UNITS UNKNOWN_SIZE LayerSummary"),
     **_group(f"{_TOOLS}.measures", "RegisterRecordFunction get_cpu_stats get_device_stats get_formatted_model_size"),
     **_group(f"{_TOOLS}.measures", "get_human_readable_count get_nvidia_gpu_stats get_torchvision_model"),
-    **_group(f"{_TOOLS}.measures", "has_len_all_ranks is_shared_filesystem measure_flops parse_batch_shape"),
-    **_group(f"{_TOOLS}.flops", "get_available_flops"),
+    **_group(f"{_TOOLS}.measures", "has_len_all_ranks is_shared_filesystem parse_batch_shape"),
+    **_group("lightlib.profilers", "Throughput"),
+    **_group("lightlib.profilers.flops", "get_available_flops measure_flops"),
     **_group(f"{_TOOLS}.commands", "download_model_from_registry find_model_local_ckpt_path"),
     **_group(f"{_TOOLS}.mnist_demo", "MNIST MNISTDataModule Net"),
     **_group(f"{_TOOLS}.parsing", "CHECKPOINT_PAST_HPARAMS_KEYS collect_init_args convert load_hparams_from_tags_csv"),
@@ -205,6 +206,10 @@ _BY_PATH: dict[str, str] = {
     "pytorch.utilities.model_summary.ModelSummary": "lightlib.callbacks.summary.model_summary:Summary",
     "pytorch.utilities.model_summary.model_summary.ModelSummary": "lightlib.callbacks.summary.model_summary:Summary",
     "fabric.utilities.spike.SpikeDetection": "lightlib.callbacks.monitors.spike:FabricSpikeDetection",
+    **{
+        f"fabric.{path}.ThroughputMonitor": "lightlib.fabric.throughput:ThroughputMonitor"
+        for path in ("utilities", "utilities.throughput")
+    },
     "fabric.cli.main": f"{_TOOLS}.commands:run_fabric",
     "pytorch.utilities.upgrade_checkpoint.main": f"{_TOOLS}.commands:upgrade_checkpoints",
     "pytorch.utilities.types.ReduceLROnPlateau": "torch.optim.lr_scheduler:ReduceLROnPlateau",

@@ -1,4 +1,4 @@
-"""Profilers: measure the time and memory of hooks and steps. Each is imported on first use."""
+"""Profilers: measure the time, memory and throughput of a run. Each is imported on first use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from lightlib.profilers.profiler import PassThroughProfiler, Profiler, RunFacts
     from lightlib.profilers.pytorch import PyTorchProfiler
     from lightlib.profilers.simple import SimpleProfiler
+    from lightlib.profilers.throughput import Throughput
 
 __all__ = [
     "AdvancedProfiler", "MemoryProfiler", "PassThroughProfiler", "Profiler", "PyTorchProfiler", "RunFacts",
-    "SimpleProfiler",
+    "SimpleProfiler", "Throughput",
 ]  # fmt: skip
 
 _get, _names = lazy.attributes(
@@ -28,6 +29,7 @@ _get, _names = lazy.attributes(
         "PyTorchProfiler": "pytorch",
         "RunFacts": "profiler",
         "SimpleProfiler": "simple",
+        "Throughput": "throughput",
     },
 )
 

@@ -102,7 +102,7 @@ LINES = [
     line("fit CFG --config keyed.yaml", 2, "keyed.yaml, line 2: 'EarlyStopping' is written as a key", "monitor: loss"),
     line("fit DEV --trainer.callbacks EarlyStoping", 2, "Unknown callback 'EarlyStoping'.", "'EarlyStopping'?"),
     line("fit DEV --trainer.callbacks lightning.pytorch.callbacks.EarlyStoping", 2, "is no class of Lightning 2.6."),
-    line("fit DEV --trainer.callbacks lightning.pytorch.callbacks.ThroughputMonitor", 2, "no counterpart in lightlib"),
+    line("fit DEV --trainer.logger lightning.pytorch.loggers.LitLogger", 2, "no counterpart in lightlib"),
     line("fit DEV --optimizer Adamm", 2, "Unknown optimizer 'Adamm'. Did you mean 'Adam'?"),
     line("fit DEV --optimizer Adam8bit", 2, "bitsandbytes, which is not installed", "Fix: pip install bitsandbytes"),
     line("fit DEV --trainer.accelerator gpuu", 2, "Unknown accelerator 'gpuu'. Did you mean 'gpu'?"),

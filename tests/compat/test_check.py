@@ -97,7 +97,8 @@ def test_one_line(scanned, line, found):
 
 def test_each_finding_says_what_to_do(scanned, tmp_path):
     scanned("""
-        from lightning.pytorch.callbacks import Callback, ModelCheckpoint, ThroughputMonitor
+        from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+        from lightning.pytorch.loggers import LitLogger
 
         class Mine(Callback):
             def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx): print(outputs["loss"])
@@ -108,7 +109,7 @@ def test_each_finding_says_what_to_do(scanned, tmp_path):
     assert "Callback.teardown" not in by_name
     assert by_name["Callback.on_train_batch_end"].reason.startswith('outputs["loss"] is the loss as returned')
     assert by_name["Callback.on_train_batch_end"].see == "differences.md#different-callback-on-train-batch-end"
-    assert by_name["lightning.pytorch.callbacks.ThroughputMonitor"].reason.startswith("read the progress")
+    assert by_name["lightning.pytorch.loggers.LitLogger"].reason.startswith("use TensorBoardLogger")
 
 
 def test_every_difference_has_its_place_in_the_documentation():
@@ -150,12 +151,12 @@ def test_yaml_by_class_path_and_by_target(scanned):
         trainer:
           callbacks:
             - class_path: lightning.pytorch.callbacks.EarlyStopping
-            - class_path: lightning.pytorch.callbacks.ThroughputMonitor
+            - class_path: lightning.pytorch.loggers.LitLogger
             - _target_: pytorch_lightning.callbacks.ErlyStopping
           docs: https://lightning.ai/docs, lightning.ai
     """
     assert scanned(text, "config.yaml") == [
-        (6, "later", "lightning.pytorch.callbacks.ThroughputMonitor"),
+        (6, "later", "lightning.pytorch.loggers.LitLogger"),
         (7, "unknown", "pytorch_lightning.callbacks.ErlyStopping"),
     ]
 

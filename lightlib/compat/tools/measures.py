@@ -1,4 +1,4 @@
-"""Lightning's measurements: operations of a model, the use of processors, and layers of a summary."""
+"""Lightning's measurements: the use of processors, and layers of a summary."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import math
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import Self
 
@@ -34,7 +33,6 @@ __all__ = [
     "get_torchvision_model",
     "has_len_all_ranks",
     "is_shared_filesystem",
-    "measure_flops",
     "parse_batch_shape",
 ]
 
@@ -51,33 +49,6 @@ _OF_A_GPU = {
     "temperature.gpu": "°C",
     "temperature.memory": "°C",
 }
-
-
-def measure_flops(
-    model: nn.Module,  # noqa: ARG001 (Lightning's signature)
-    forward_fn: Callable[[], Tensor],
-    loss_fn: Callable[[Tensor], Tensor] | None = None,
-) -> int:
-    """Return the floating-point operations of a forward pass, or of a forward and a backward pass.
-
-    Args:
-        model: Best made on the device ``"meta"``, where nothing is computed.
-        forward_fn: Calls the model and returns its output.
-        loss_fn: Returns the loss of that output; the backward pass from it is counted, too.
-
-    Example:
-        >>> with torch.device("meta"):
-        ...     model, x = nn.Linear(32, 2), torch.randn(4, 32)
-        >>> measure_flops(model, lambda: model(x))
-        512
-    """
-    from torch.utils.flop_counter import FlopCounterMode  # optional: slow to import
-
-    with FlopCounterMode(display=False) as counter:
-        output = forward_fn()
-        if loss_fn is not None:
-            loss_fn(output).backward()  # type: ignore[no-untyped-call]  # torch's
-    return int(counter.get_total_flops())
 
 
 def get_cpu_stats() -> dict[str, float]:

@@ -1,13 +1,20 @@
-"""Figures of data sheets: the operations per second that a GPU can do at most."""
+"""Floating-point operations: those of a model, and those that a GPU can do per second at most."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
 import torch
+from torch import Tensor, nn
 
 from lightlib import report
+from lightlib.torch_private import TorchDispatchMode
 
-__all__ = ["get_available_flops"]
+__all__ = ["OperationCounter", "get_available_flops", "measure_flops"]
 
+_PLAIN = {Tensor, nn.Parameter}
 _KINDS: tuple[torch.dtype | str, ...] = (
     torch.float64,
     torch.float32,
@@ -69,6 +76,93 @@ _NAMES = (
     ("v100s-pcie", "v100s pcie"),
     ("t4", "t4"),
 )
+
+
+class OperationCounter:
+    """Counts the floating-point operations that this process computes between `start` and `stop`.
+
+    It uses the formulas of torch's `FlopCounterMode`: two for each multiplication and addition of a matrix product or a
+    convolution, forward and backward. Of sharded tensors it counts those of the local shard. Meanwhile, compiled
+    functions run eagerly; `flex_attention`, which torch cannot count either, raises an error of torch.
+
+    Example:
+        >>> layer, counter = nn.Linear(32, 2), OperationCounter()
+        >>> counter.start()
+        >>> layer(torch.zeros(4, 32)).sum().backward()
+        >>> counter.stop()  # of the output, and of the gradient of the weights
+        1024
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._counting: _Counting | None = None
+
+    def start(self) -> None:
+        """Start counting at 0."""
+        self._stack.close()
+        self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+        self._counting = self._stack.enter_context(_Counting())
+
+    def stop(self) -> int:
+        """Stop counting, and return the number; 0 if it was not started."""
+        self._stack.close()
+        counting, self._counting = self._counting, None
+        return 0 if counting is None else counting.total
+
+
+class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        from torch.utils.flop_counter import FlopCounterMode  # optional: slow to import
+
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self.total = 0
+        self._formulas = FlopCounterMode(display=False).flop_registry
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not _PLAIN.issuperset(types):  # their class calls operations on plain tensors, which come here as well
+            return NotImplemented
+        kwargs, packet = kwargs or {}, getattr(func, "overloadpacket", None)
+        if packet is None:  # a higher-order operator, which has no formula
+            return func(*args, **kwargs)
+        formula = self._formulas.get(packet)
+        if formula is None:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if formula is not None:
+            self.total += int(formula(*args, **kwargs, out_val=result))
+        return result
+
+
+def measure_flops(
+    model: nn.Module,  # noqa: ARG001 (Lightning's signature)
+    forward_fn: Callable[[], Tensor],
+    loss_fn: Callable[[Tensor], Tensor] | None = None,
+) -> int:
+    """Return the floating-point operations of a forward pass, or of a forward and a backward pass.
+
+    Args:
+        model: Best made on the device ``"meta"``, where nothing is computed.
+        forward_fn: Calls the model and returns its output.
+        loss_fn: Returns the loss of that output; the backward pass from it is counted, too.
+
+    Example:
+        >>> with torch.device("meta"):
+        ...     model, x = nn.Linear(32, 2), torch.randn(4, 32)
+        >>> measure_flops(model, lambda: model(x))
+        512
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # optional: slow to import
+
+    with FlopCounterMode(display=False) as counter:
+        output = forward_fn()
+        if loss_fn is not None:
+            loss_fn(output).backward()  # type: ignore[no-untyped-call]  # torch's
+    return int(counter.get_total_flops())
 
 
 def get_available_flops(device: torch.device, dtype: torch.dtype | str) -> int | None:
