@@ -67,7 +67,7 @@ _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
     "EnvironmentRecord GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor "
-    "LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice "
+    "LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice NormMonitor "
     "OnExceptionCheckpoint PlainProgressBar PreciseBN PrintProgress PublishCheckpoint RankLogFiles RestoreBest "
     "RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers "
     "TQDMProgressBar TerminateOnNaN ThroughputMonitor Timer WeightAveraging",

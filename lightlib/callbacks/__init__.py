@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
     from lightlib.callbacks.monitors.loss_scale import LossScaleMonitor
+    from lightlib.callbacks.monitors.norms import NormMonitor
     from lightlib.callbacks.monitors.spike import SpikeDetection
     from lightlib.callbacks.presets.move_modules import MoveModulesToDevice
     from lightlib.callbacks.presets.print_progress import PrintProgress
@@ -83,6 +84,7 @@ __all__ = [
     "ModelPruning",
     "ModelSummary",
     "MoveModulesToDevice",
+    "NormMonitor",
     "OnExceptionCheckpoint",
     "PlainProgressBar",
     "PreciseBN",
@@ -138,6 +140,7 @@ _get, _names = lazy.attributes(
         "ModelPruning": "pruning.model_pruning",
         "ModelSummary": "summary.model_summary",
         "MoveModulesToDevice": "presets.move_modules",
+        "NormMonitor": "monitors.norms",
         "OnExceptionCheckpoint": "checkpoint.on_exception_checkpoint",
         "PlainProgressBar": "progress.progress_bar",
         "PreciseBN": "averaging.precise_bn",

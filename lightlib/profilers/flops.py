@@ -121,10 +121,10 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self._formulas = FlopCounterMode(display=False).flop_registry
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not _PLAIN.issuperset(types):  # their class calls operations on plain tensors, which come here as well
-            return NotImplemented
+        if any(hasattr(one, "__tensor_flatten__") for one in types):
+            return NotImplemented  # their class calls operations on the tensors within, which come here as well
         kwargs, packet = kwargs or {}, getattr(func, "overloadpacket", None)
-        if packet is None:  # a higher-order operator, which has no formula
+        if packet is None or not _PLAIN.issuperset(types):  # of a higher order; or on shapes alone, as DTensor does
             return func(*args, **kwargs)
         formula = self._formulas.get(packet)
         if formula is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import clip, state
-from lightlib.strategies.axes.axis import Axis, AxisContext, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters, Step
 from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.expert import Expert
 from lightlib.strategies.axes.manual import ByHand
@@ -310,8 +310,14 @@ class MeshStrategy(Strategy):
         return self._forward_backward(batch, batch_idx, backward, sync)
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
-        local = [held for axis in self.axes if (held := axis.local_parameters()) is not None]
-        return clip.clip(optimizer, value, algorithm, local)
+        return clip.clip(optimizer, value, algorithm, self._local)
+
+    def norms(self, groups: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> Tensor:
+        return clip.norms(groups, self.root_device, self._local)
+
+    @property
+    def _local(self) -> list[LocalParameters]:
+        return [held for axis in self.axes if (held := axis.local_parameters()) is not None]
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         for axis in self.axes:

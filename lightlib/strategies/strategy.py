@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
@@ -181,6 +182,16 @@ class Strategy(ABC):
     @abstractmethod
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
         """Clip in place and return the norm before clipping, when the algorithm is ``"norm"``."""
+
+    def norms(self, groups: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> Tensor:
+        """Return the 2-norm of each group of tensors over all processes, which all call this.
+
+        Args:
+            groups: Pairs of a parameter and a tensor that is placed as it is, such as its gradient. By default this
+                process has all of them in full.
+        """
+        found = [get_total_norm([tensor for _, tensor in group]) for group in groups]
+        return torch.stack([norm.to(self.root_device) for norm in found])
 
     @abstractmethod
     def module_state(self) -> dict[str, Any]:

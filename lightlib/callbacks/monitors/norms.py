@@ -1,0 +1,116 @@
+"""NormMonitor: logs the norms of gradients and parameters, in total and by parameter group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lightlib.callbacks.arguments import check_int
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.trainer import Trainer
+
+Pairs = list[tuple[Any, Any]]
+
+
+class NormMonitor(Callback):
+    """Logs the 2-norms of gradients and parameters before optimizer steps, over all processes.
+
+    The names are ``grad_norm`` and ``param_norm``. An optimizer with several parameter groups also has
+    ``grad_norm/pg1``, ``grad_norm/pg2``, …, or the group's ``"name"`` in place of the number. The second optimizer's
+    names begin with ``grad_norm-1``. The values are in `trainer.callback_metrics` as well, where other callbacks can
+    monitor them.
+
+    Gradients are those of the full step: accumulated, reduced over the processes, without the scale of the loss, and
+    before clipping. Norms are those of the full tensors, whichever shards each process holds. In steps that are not
+    logged, nothing is computed and the device is not waited for.
+
+    Args:
+        gradients: Whether the norms of gradients are logged. Default: True.
+        parameters: Whether the norms of parameters are logged, of those that are trained. Default: True.
+        every_n_steps: The interval in optimizer steps. Default: the Trainer's `log_every_n_steps`.
+
+    Raises:
+        ArgumentTypeError: `gradients` or `parameters` is no bool, or `every_n_steps` no int.
+        MisconfigurationException: `every_n_steps` is below 1, or both are switched off; when a run begins: the
+            strategy keeps gradients for itself, as DeepSpeed does.
+
+    Example:
+        >>> import lightlib as L
+        >>> trainer = L.Trainer(callbacks=[NormMonitor(every_n_steps=100)])
+    """
+
+    def __init__(self, gradients: bool = True, parameters: bool = True, every_n_steps: int | None = None) -> None:
+        for name, value in (("gradients", gradients), ("parameters", parameters)):
+            if not isinstance(value, bool):
+                raise ArgumentTypeError(
+                    f"NormMonitor({name}={value!r}).", expected="True or False.", fix=f"{name}=True"
+                )
+        if not gradients and not parameters:
+            raise MisconfigurationException(
+                "NormMonitor(gradients=False, parameters=False) has nothing to log.",
+                expected="at least one of the two.",
+                fix="NormMonitor(), or leave the callback out.",
+            )
+        if every_n_steps is not None:
+            check_int("NormMonitor", "every_n_steps", every_n_steps, 1, fix="NormMonitor(every_n_steps=50)")
+        self.gradients, self.parameters, self.every_n_steps = gradients, parameters, every_n_steps
+        self._every = 0
+
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        if stage == "fit" and not trainer.strategy.steps_parameters:
+            raise MisconfigurationException(
+                f"NormMonitor with {type(trainer.strategy).__name__}, which keeps gradients for itself.",
+                expected="a strategy whose parameters have gradients: one device, DDP, FSDP, tensor, a pipeline.",
+                fix="strategy='fsdp', or log trainer.gradient_norm in on_train_batch_end, with gradient_clip_val set.",
+            )
+        self._every = trainer.log_every_n_steps if self.every_n_steps is None else self.every_n_steps
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: Module, optimizer: Any) -> None:
+        step = trainer.progress.step + 1
+        if not self._every or step % self._every:
+            return
+        number = next(index for index, one in enumerate(trainer.optimizers) if _same(one, optimizer))
+        suffix = f"-{number}" if number else ""
+        groups = [[p for p in group["params"] if p.requires_grad] for group in optimizer.param_groups]
+        names = _names(optimizer.param_groups)
+        norms: dict[str, Tensor] = {}
+        if self.gradients:
+            pairs = [[(p, p.grad) for p in group if p.grad is not None] for group in groups]
+            norms |= _norms(trainer, f"grad_norm{suffix}", names, pairs)
+        if self.parameters:
+            norms |= _norms(trainer, f"param_norm{suffix}", names, [[(p, p) for p in group] for group in groups])
+        values = dict(zip(norms, _read(norms), strict=True))
+        if trainer.run is not None:
+            trainer.run.results.note(values)
+        trainer.log_metrics_now(values, step=step)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two optimizers are one, or one wraps the other: they share their parameter groups."""
+    return getattr(one, "param_groups", one) is getattr(other, "param_groups", other)
+
+
+def _names(groups: list[dict[str, Any]]) -> list[str]:
+    """Return the names of several groups; none if there is only one. A name that is taken twice becomes a number."""
+    given = [str(group.get("name", "")) for group in groups]
+    names = [name if name and given.count(name) == 1 else f"pg{at}" for at, name in enumerate(given, 1)]
+    return names if len(groups) > 1 else []
+
+
+def _norms(trainer: Trainer, prefix: str, names: list[str], groups: list[Pairs]) -> dict[str, Tensor]:
+    """Return the norm of all groups, and that of each if there are several."""
+    every = [[pair for group in groups for pair in group], *(groups if names else ())]
+    keys = [prefix, *(f"{prefix}/{name}" for name in names)]
+    return dict(zip(keys, trainer.strategy.norms(every), strict=True))
+
+
+def _read(norms: dict[str, Tensor]) -> list[float]:
+    """Read the numbers from the device at once."""
+    numbers: list[float] = torch.stack([*norms.values()]).tolist()
+    return numbers
