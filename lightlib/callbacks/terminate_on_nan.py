@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,8 +24,9 @@ class TerminateOnNaN(Callback):
     """Ends the run with an error at the first loss that is NaN or infinite.
 
     The loss is looked at before `backward`, so the weights are still those before the bad batch, and no checkpoint
-    holds spoilt ones. The message gives the batch and the parameters that were not finite already. An infinite
-    loss in float16 does not end the run: there the loss scaler makes it, and skips the step.
+    holds spoilt ones. The message gives the batch, the values that `training_step` has logged, such as each term of the
+    loss, and the parameters that were not finite already. An infinite loss in float16 does not end the run: there the
+    loss scaler makes it, and skips the step.
 
     Args:
         check_every_n_steps: Look at the losses of every n-th optimizer step. Each look waits for the device (and, with
@@ -55,12 +57,13 @@ class TerminateOnNaN(Callback):
         processes = trainer.strategy.data  # those that have a loss at this moment: not all stages of a pipeline
         if not processes.reduce_boolean_decision(here, all=False):
             return
-        found = (trainer.global_rank, values[bad].flatten()[0].item(), _spoilt(pl_module)) if here else None
-        rank, value, spoilt = next(one for one in processes.all_gather_object(found) if one is not None)
+        terms = trainer.run.results.last_of_training_step() if here and trainer.run is not None else {}
+        found = (trainer.global_rank, values[bad].flatten()[0].item(), _spoilt(pl_module), terms) if here else None
+        rank, value, spoilt, terms = next(one for one in processes.all_gather_object(found) if one is not None)
         whose = f"The loss of rank {rank}" if trainer.world_size > 1 else "The loss"
         raise NonFiniteLossError(
             f"{whose} is {value} at epoch {trainer.current_epoch}, batch {trainer.progress.epoch_batch}, global step "
-            f"{trainer.global_step}. {_about(spoilt)}",
+            f"{trainer.global_step}. {_listed(terms)}{_about(spoilt)}",
             expected="a finite loss.",
             fix="look at this batch; try a smaller learning rate, gradient_clip_val, another precision than 16-mixed; "
             "Trainer(detect_anomaly=True) names the operation.",
@@ -71,6 +74,15 @@ def _spoilt(module: Module) -> list[str]:
     """Return the names of parameters that hold something not finite; of one that is shared out, in this part."""
     own = ((name, p.to_local() if hasattr(p, "to_local") else p) for name, p in module.named_parameters())
     return [name for name, parameter in own if not parameter.detach().isfinite().all()]
+
+
+def _listed(terms: dict[str, float]) -> str:
+    """Return a sentence with the logged values, those that are not finite first."""
+    if not terms:
+        return ""
+    names = sorted(terms, key=lambda name: math.isfinite(terms[name]))  # the sort keeps the order of equal ones
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"training_step logged {', '.join(f'{name} = {terms[name]:.6g}' for name in names[:8])}{more}. "
 
 
 def _about(spoilt: list[str]) -> str:

@@ -59,8 +59,8 @@ def test_what_the_loss_scaler_makes_of_float16():
 def test_another_rank():
     trainer = FakeTrainer(world_size=2)
     trainer.strategy.reduce_boolean_decision = lambda decision, **how: not how["all"]
-    trainer.strategy.all_gather_object = lambda found: [found, (1, math.inf, [])]
-    with pytest.raises(NonFiniteLossError, match="The loss of rank 1 is inf"):
+    trainer.strategy.all_gather_object = lambda found: [found, (1, math.inf, [], {"loss_a": 1.0, "loss_b": math.inf})]
+    with pytest.raises(NonFiniteLossError, match=r"The loss of rank 1 is inf.*logged loss_b = inf, loss_a = 1\. All"):
         TerminateOnNaN().on_before_backward(trainer, torch.nn.Linear(1, 1), torch.tensor(1.0))
 
 

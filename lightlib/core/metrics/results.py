@@ -266,6 +266,15 @@ class Results:
             slot.mark_read()
         return values
 
+    def last_of_training_step(self) -> dict[str, float]:
+        """Return the number that `training_step` logged last under each name, such as the terms of a loss."""
+        numbers = {
+            slot.name: slot.last
+            for (scope, *_), slot in self.train.slots.items()
+            if scope == "training_step" and (isinstance(slot.last, float) or torch.is_tensor(slot.last))
+        }
+        return to_floats(numbers)
+
     def waiting_names(self) -> list[str]:
         """Return the names that are logged per step only and have values that the loggers have not received."""
         steps = self.table.step_values()

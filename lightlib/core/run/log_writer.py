@@ -101,7 +101,9 @@ class LogWriter:
         self._warned, progress = True, self._run.progress
         position = f"epoch {progress.epoch}, batch {progress.epoch_batch - 1}, step {progress.step}"
         subject = f"the logged value {strange!r}" if strange else "the loss"
-        report.warn(f"{subject} is {values[strange]} at {position} (seen when logging). {_HOW_TO_FIND}")
+        others = ", ".join(f"{name} = {value:.6g}" for name, value in values.items() if name not in ("", strange))
+        logged = f" Logged with it: {others}." if others else ""
+        report.warn(f"{subject} is {values[strange]} at {position} (seen when logging).{logged} {_HOW_TO_FIND}")
 
     def _warn_if_nothing_was_written(self) -> None:
         """Warn if the first epoch ends before any step value has reached the loggers."""
