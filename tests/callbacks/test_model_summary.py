@@ -98,6 +98,14 @@ def test_an_example_tells_sizes_and_flops(example: Any) -> None:
     assert summary.total_flops == 2 * 4 * (32 * 64 + 64 * 2)
 
 
+def test_a_convolution_and_a_linear_layer_have_the_operations_of_the_closed_form() -> None:
+    class Image(nn.Sequential):
+        example_input_array = torch.zeros(2, 3, 9, 9)
+
+    layers = summarize(Image(nn.Conv2d(3, 4, kernel_size=3, stride=2), nn.Flatten(), nn.Linear(4 * 16, 5))).layers
+    assert [layer.flops for layer in layers] == [2 * 2 * 4 * 16 * 3 * 9, 0, 2 * 2 * 64 * 5]
+
+
 def test_sizes_of_several_inputs_and_outputs() -> None:
     class Two(nn.Module):
         def forward(self, a: Tensor, b: dict[str, Tensor]) -> tuple[Tensor, dict[str, Any]]:

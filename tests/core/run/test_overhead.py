@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.calls import count_calls
-from lightlib.callbacks import ModelCheckpoint, RichProgressBar
+from lightlib.callbacks import Callback, ModelCheckpoint, RichProgressBar
 from lightlib.callbacks.progress import timed
 from lightlib.core.trainer import Trainer
 from tests.runs.plain import Net, batches, loader, quiet_trainer
@@ -123,6 +123,30 @@ class TestTraining:
         none, one, three = (fit(Logs(names, on_step=True, on_epoch=True, prog_bar=True)) for names in (0, 1, 3))
         assert one - none <= 15
         assert (three - one) / 2 <= 10
+
+
+class Nothing(Callback):
+    """Overrides no hook."""
+
+
+class TestTenCallbacksThatOverrideNothing:
+    """They cost no call per batch; one call of one of them would make the difference 1."""
+
+    def test_in_training(self):
+        assert abs(fit(Net(), callbacks=[Nothing() for _ in range(10)]) - fit(Net())) < 1
+
+    @pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+    def test_elsewhere(self, verb):
+        def cost(callbacks):
+            quiet = {} if verb == "predict" else {"verbose": False}
+            trainer = lambda: quiet_trainer(callbacks=[*callbacks])  # noqa: E731
+            return per_batch(lambda n: getattr(trainer(), verb)(Logs(1), data(n), **quiet))
+
+        assert abs(cost([Nothing() for _ in range(10)]) - cost([])) < 1
+
+    def test_within_a_batch_that_accumulates_and_is_clipped(self):
+        settings = {"accumulate_grad_batches": 4, "gradient_clip_val": 1.0}
+        assert abs(fit(Net(), callbacks=[Nothing() for _ in range(10)], **settings) - fit(Net(), **settings)) < 1
 
 
 @pytest.mark.filterwarnings("ignore:No logger received a value")  # in the shorter of two runs that are compared
