@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lightlib import cli as cli
     from lightlib import distributed as distributed
     from lightlib import errors as errors
+    from lightlib import evaluation as evaluation
     from lightlib import fabric as fabric
     from lightlib import launch as launch
     from lightlib import loggers as loggers
@@ -69,8 +70,8 @@ _get, _names = lazy.attributes(
         "seed_everything": "data.seed",
     },
     (
-        "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "fabric", "launch", "loggers",
-        "optim", "precision", "profilers", "samplers", "strategies", "testing",
+        "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "fabric", "launch",
+        "loggers", "optim", "precision", "profilers", "samplers", "strategies", "testing",
     ),
 )  # fmt: skip
 

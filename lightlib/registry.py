@@ -63,6 +63,7 @@ _SCHEDULERS = {
     **_from("lightlib.schedulers", "PolynomialWarmupLR WarmupStableDecayLR"),
     "ReduceLROnPlateau": "lightlib.cli:ReduceLROnPlateau",  # torch's, and the metric that it looks at
 }
+_OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback")
 _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
@@ -118,7 +119,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "trackio": "lightlib.loggers.services.trackio:TrackioLogger",
         "comet": "lightlib.loggers.comet:CometLogger",
     },
-    "callbacks": _CALLBACKS,
+    "callbacks": {**_CALLBACKS, **_OF_EVALUATION},
     "optimizers": _OPTIMIZERS,
     "schedulers": _SCHEDULERS,
     # How LightningCLI marks hyperparameters from which objects are built: by its name in a checkpoint.

@@ -13,8 +13,8 @@ from lightlib import lazy
 from tests.processes import programs
 
 PACKAGES = (
-    "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "fabric", "launch", "loggers", "optim",
-    "precision", "profilers", "strategies", "testing",
+    "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "fabric", "launch",
+    "loggers", "optim", "precision", "profilers", "strategies", "testing",
 )  # fmt: skip
 
 

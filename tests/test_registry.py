@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from lightlib import callbacks as callback_classes
-from lightlib import registry
+from lightlib import evaluation, registry
 from lightlib import schedulers as scheduler_classes
 from lightlib.accelerators import CPUAccelerator
+from lightlib.callbacks import Callback
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.precision import Precision
@@ -186,7 +187,7 @@ def test_a_plugin_that_cannot_be_loaded(installed):
 def test_a_name_is_found_without_importing_anything():
     code = """
 import sys
-from lightlib import registry
+from lightlib import evaluation, registry
 assert registry.path("optimizers", "Adam") == "torch.optim:Adam"
 assert "bnb_Adam" in registry.names("optimizers")
 print(*(name for name in ("torch", "bitsandbytes", "dadaptation") if name in sys.modules))
@@ -219,7 +220,8 @@ class TestOptimizersAndSchedulers:
     def test_all_callbacks_are_known(self):
         bases = {"BaseFinetuning", "Callback", "Checkpoint", "ProgressBar", "RichProgressBarTheme", "TimedProgressBar"}
         public = {name for name in callback_classes.__all__ if isinstance(getattr(callback_classes, name), type)}
-        assert set(registry.BUILT_IN["callbacks"]) == public - bases
+        of_evaluation = {name for name in evaluation.__all__ if issubclass(getattr(evaluation, name), Callback)}
+        assert set(registry.BUILT_IN["callbacks"]) == (public - bases) | of_evaluation
 
     def test_those_of_packages(self):
         """D-Adaptation 3, Lion 1, Sophia 4, bitsandbytes 11 and those with a clashing name, Ascend 9."""

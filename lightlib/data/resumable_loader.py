@@ -53,7 +53,7 @@ def resumable_loader(
     place = (0, 1)
     if share is not None and is_sharded_by_user(loader, share, name):
         place, share = (share.rank, share.size), None
-    if not _is_read_by_index(loader):
+    if not is_read_by_index(loader):
         if _is_plain(loader) and _may_be_seeded(loader):
             loader = _copy(loader, Seeding(name, number, loader.persistent_workers))
         return loader if share is None else ShardedBatchSampler(loader, share, training, name)
@@ -116,7 +116,7 @@ def _is_plain(loader: Any) -> bool:
     )
 
 
-def _is_read_by_index(loader: Any) -> bool:
+def is_read_by_index(loader: Any) -> bool:
     """Whether a position in `loader` is a number of indices, so that no data are read to get there.
 
     This includes torchdata's StatefulDataLoader when neither its data set nor the user gave it a state.

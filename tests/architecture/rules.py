@@ -34,7 +34,7 @@ ORDER = (
     "strategies.group > distributed > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values",
     "core.resume > core.module > core.setup > core.run > core",
-    "fabric | tuner",
+    "fabric | tuner | evaluation",
     "compat.tools > compat.internals > compat > compat.plugins",
     "compat.shims.lightning | compat.shims.lightning_fabric | compat.shims.pytorch_lightning | testing",
     "config.yaml > config.errors > config",

@@ -1,0 +1,142 @@
+"""Exchange of collected results: ranks pass them to rank zero, which shares the numbers."""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lightlib.checkpoint.storage import filesystem
+from lightlib.errors import MisconfigurationException
+from lightlib.tree import map_tensors
+
+if TYPE_CHECKING:
+    from lightlib.strategies.strategy import Strategy
+
+Broadcast = Callable[[Any], Any]
+_FIX = "collect_dir=None, which exchanges results of any type between the processes."
+
+
+def from_rank_zero(
+    is_rank_zero: bool, broadcast: Broadcast, compute: Callable[[], dict[str, float]]
+) -> dict[str, float]:
+    """Return the numbers that rank zero computes on every rank; an error there is one on every rank."""
+    found: dict[str, float] = {}
+    error: Exception | None = None
+    if is_rank_zero:
+        try:
+            found = compute()
+        except Exception as raised:  # noqa: BLE001  raised below, when other ranks know of it
+            error = raised
+    found, failure = broadcast((found, None if error is None else f"{type(error).__name__}: {error}"))
+    if error is not None:
+        raise error
+    if failure is not None:
+        raise MisconfigurationException(
+            f"Metrics could not be computed on rank 0: {failure}",
+            expected="numbers from rank 0.",
+            fix="see the traceback of rank 0.",
+        )
+    return found
+
+
+def by_place(strategy: Strategy, state: Any, folder: str | os.PathLike[str] | None = None) -> list[Any]:
+    """Return the states of all ranks that read different data, in their order.
+
+    Args:
+        strategy: Of the run.
+        state: Of this rank.
+        folder: Pass states through files in this folder; then only rank zero gets them, and other ranks an empty list.
+
+    Raises:
+        MisconfigurationException: A state cannot be written to the folder, or read back safely; on every rank.
+    """
+    if strategy.world_size == 1:
+        return [state]
+    collectives = strategy.collectives
+    if folder is None:
+        gathered = collectives.all_gather_object((strategy.data_place, state))
+        return _one_per_place(gathered)
+    name = collectives.broadcast(uuid.uuid4().hex)
+    path = filesystem.join(folder, f"{name}.rank{strategy.global_rank}.pt")
+    _agree(collectives.all_gather_object(_error_of(lambda: write(path, state))), "written")
+    gathered, error = [], None
+    if strategy.is_global_zero:
+        paths = [filesystem.join(folder, f"{name}.rank{rank}.pt") for rank in range(strategy.world_size)]
+        error = _error_of(lambda: gathered.extend(map(read, paths)))
+    places = collectives.all_gather_object(strategy.data_place)
+    errors = collectives.all_gather_object(error)
+    filesystem.remove(path)
+    _agree(errors, "read")
+    return _one_per_place(list(zip(places, gathered, strict=False)))
+
+
+def compact(value: Any) -> Any:
+    """Return a collection with its tensors on the CPU, none of them a view of a larger one, which a file would hold."""
+
+    def moved(tensor: Tensor) -> Tensor:
+        local = tensor.detach().cpu()
+        return local.clone() if local.untyped_storage().nbytes() > local.nbytes else local
+
+    return map_tensors(moved, value)
+
+
+def write(path: str, value: Any) -> None:
+    """Write a value to a file, local or remote, that is complete or absent.
+
+    Raises:
+        MisconfigurationException: It holds objects that could not be read back safely.
+    """
+    buffer = io.BytesIO()
+    torch.save(compact(value), buffer)
+    try:
+        buffer.seek(0)
+        torch.load(buffer, weights_only=True)
+    except Exception as error:  # torch raises UnpicklingError, RuntimeError and so on
+        reason = str(error).partition("\n")[0]
+        raise MisconfigurationException(
+            f"What {path!r} is to hold cannot be read back safely: {reason}",
+            expected="tensors, numbers, strings, and lists, tuples and dicts of them.",
+            fix="convert other objects to such values.",
+        ) from error
+    filesystem.write(path, lambda file: _put(file, buffer.getbuffer()))
+
+
+def read(path: str) -> Any:
+    """Return the value in a file that `write` has written; no code in it is run."""
+    with filesystem.open_for_reading(path) as file:
+        return torch.load(io.BytesIO(file.read()), weights_only=True, map_location="cpu")
+
+
+def _put(file: Any, content: memoryview) -> None:
+    file.write(content)
+
+
+def _one_per_place(gathered: list[tuple[int, Any]]) -> list[Any]:
+    found: dict[int, Any] = {}
+    for place, state in gathered:
+        found.setdefault(place, state)
+    return [found[place] for place in sorted(found)]
+
+
+def _error_of(call: Callable[[], None]) -> str | None:
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001  raised on all ranks by `_agree`
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _agree(errors: list[str | None], verb: str) -> None:
+    found = next(((rank, error) for rank, error in enumerate(errors) if error is not None), None)
+    if found is not None:
+        raise MisconfigurationException(
+            f"The results of rank {found[0]} could not be {verb}: {found[1]}",
+            expected="a folder that all ranks share, and tensors, numbers, strings and collections of them.",
+            fix=_FIX,
+        )

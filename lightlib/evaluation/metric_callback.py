@@ -1,0 +1,232 @@
+"""MetricCallback: metrics of torchmetrics and of `Metric`, without code in the module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.evaluation.exchange import by_place, from_rank_zero
+from lightlib.evaluation.measures import Measure, measures_of, preds_and_target
+from lightlib.evaluation.order import Sharing, shared_loaders
+from lightlib.evaluation.stages import check_stages, without_hooks_of
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.trainer import Trainer
+
+_STAGES = ("train", "val", "test")
+_OF_LOADER = "/dataloader_idx_"
+
+
+class MetricCallback(Callback):
+    """Updates metrics with the outputs of the steps, and logs them once per epoch.
+
+    The module logs nothing itself. Metrics are reset in each epoch and count every sample of all ranks once. With
+    several loaders, each has its own numbers, whose names end with ``/dataloader_idx_0`` and so on. Metrics of the
+    training are saved in checkpoints, so a resumed epoch has the numbers of an unbroken one.
+
+    Args:
+        metrics: One or several: metrics of torchmetrics, in a dict from names or with the name of their class
+            ("accuracy"), a MetricCollection, and instances of :class:`Metric`. They are templates: the callback updates
+            copies of torchmetrics.
+        stages: ``"train"``, ``"val"`` (which is `trainer.validate` as well) and ``"test"``. Default: ``"val"``.
+        inputs: A function of the batch and the output of the step that returns the arguments of `update`: a tuple, or a
+            dict of keyword arguments. Default: the predictions and targets, which the step returns as
+            ``{"preds": …, "target": …}`` or as a pair; or it returns predictions, and the batch is
+            ``(inputs, targets)``. A :class:`Metric` gets the batch and the output themselves.
+        prefix: In front of the names, with ``{stage}`` for the stage. Default: ``"{stage}_"``, as in "val_accuracy".
+        prog_bar: Show the numbers in the progress bar. Default: False.
+
+    Raises:
+        ArgumentTypeError: An argument has the wrong type.
+        UnknownNameError: There is no such stage.
+        MisconfigurationException: No metric, two of one name, or several stages with a prefix that does not name them;
+            in a run: the step returns no predictions and targets, or a metric is no single number.
+
+    Example:
+        >>> import torchmetrics
+        >>> accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=3)
+        >>> callback = MetricCallback({"acc": accuracy}, stages=("val", "test"), prefix="{stage}/")
+        >>> callback.names("val")
+        ['val/acc']
+    """
+
+    def __init__(
+        self,
+        metrics: Any,
+        stages: str | tuple[str, ...] | list[str] = "val",
+        inputs: Callable[[Any, Any], Any] | None = None,
+        prefix: str | None = None,
+        prog_bar: bool = False,
+    ) -> None:
+        self.stages = check_stages("MetricCallback", stages, _STAGES)
+        if inputs is not None and not callable(inputs):
+            raise ArgumentTypeError(
+                f"MetricCallback(inputs={shown(inputs)}).",
+                expected="a function of the batch and the output of the step.",
+                fix="MetricCallback(…, inputs=lambda batch, outputs: (outputs, batch[1]))",
+            )
+        self.prefix = _checked_prefix(prefix, self.stages)
+        self.prog_bar = prog_bar
+        self._templates = measures_of(metrics, inputs or preds_and_target)
+        self._measures: dict[str, list[list[Measure]]] = {}  # by stage: of each loader
+        self._sharing: dict[str, list[Sharing]] = {}
+        self._trainer: Trainer | None = None  # while a fit runs
+        self._restored: dict[str, Any] = {}
+        without_hooks_of(self, self.stages)
+
+    @property
+    def state_key(self) -> str:
+        """Several of these can be used together when they differ in stages, prefix or names."""
+        names = sorted({name for stage in self.stages for name in self.names(stage)})
+        return self._generate_state_key(stages=self.stages, prefix=self.prefix, names=names)
+
+    def names(self, stage: str) -> list[str]:
+        """Return the names of the metrics of torchmetrics in a stage, as they are logged; a `Metric` names its own."""
+        known = (
+            getattr(measure, "name", type(getattr(measure, "metric", None)).__name__) for measure in self._templates
+        )
+        return [self._start(stage) + name for name in known]
+
+    def higher_is_better(self, name: str) -> bool | None:
+        """Return whether more is better of a number that this callback logs; None: unknown, or not logged by it."""
+        name = name.partition(_OF_LOADER)[0]
+        for stage in self.stages:
+            start = self._start(stage)
+            for measure in self._templates if name.startswith(start) else ():
+                better = measure.higher_is_better(name.removeprefix(start))
+                if better is not None:
+                    return bool(better)
+        return None
+
+    # a run
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        self._trainer = trainer if stage == "fit" and "train" in self.stages else None
+        self._restored, self._measures = {}, {}
+
+    def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        self._trainer = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        if self._restored and trainer.progress.begun:
+            self._begin("train", trainer, pl_module)
+            self._continue(trainer)
+
+    def _begin(self, stage: str, trainer: Trainer, pl_module: Module) -> None:
+        loaders = shared_loaders(trainer, stage)
+        for measure in self._templates:
+            measure.use_dataset(getattr(loaders[0][0], "dataset", None) if loaders else None)
+        self._sharing[stage] = [sharing for _, sharing in loaders]
+        self._measures[stage] = [[one.fresh(pl_module.device) for one in self._templates] for _ in loaders]
+
+    def _update(self, stage: str, batch: Any, outputs: Any, loader: int = 0) -> None:
+        for measure in self._measures[stage][loader]:
+            measure.update(batch, outputs)
+
+    def _end(self, stage: str, trainer: Trainer) -> None:
+        start, several = self._start(stage), len(self._measures[stage]) > 1
+        for index, (measures, sharing) in enumerate(zip(self._measures[stage], self._sharing[stage], strict=True)):
+            ending = f"{_OF_LOADER}{index}" if several else ""
+            for name, value in _computed(trainer, measures, sharing).items():
+                # All ranks log the same number, of which the maximum is exact.
+                options = {"on_step": False, "on_epoch": True, "reduce_fx": "max", "prog_bar": self.prog_bar}
+                self.log(f"{start}{name}{ending}", value, add_dataloader_idx=False, batch_size=1, **options)
+        del self._measures[stage]
+
+    def _start(self, stage: str) -> str:
+        return self.prefix.replace("{stage}", stage)
+
+    # hooks
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._begin("train", trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._update("train", batch, outputs)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._end("train", trainer)
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._begin("val", trainer, pl_module)
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._update("val", batch, outputs, dataloader_idx)
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._end("val", trainer)
+
+    def on_test_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._begin("test", trainer, pl_module)
+
+    def on_test_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._update("test", batch, outputs, dataloader_idx)
+
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._end("test", trainer)
+
+    # state
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the training epoch so far, of all ranks; each of them calls this."""
+        trainer, measures = self._trainer, self._measures.get("train")
+        if trainer is None or measures is None:
+            return {}
+        return {"train": [by_place(trainer.strategy, measure.state()) for measure in measures[0]]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._restored = state_dict
+
+    def _continue(self, trainer: Trainer) -> None:
+        """Load the state of each rank, in a run with as many as before."""
+        strategy = trainer.strategy
+        place, size = (strategy.data_place, strategy.data.size) if strategy.world_size > 1 else (0, 1)
+        for measure, states in zip(self._measures["train"][0], self._restored["train"], strict=True):
+            if len(states) != size:
+                raise MisconfigurationException(
+                    f"MetricCallback(stages={self.stages!r}): the epoch that is resumed was begun by {len(states)} "
+                    f"ranks that read different data, and now there are {size}.",
+                    expected="as many as before: the metrics of the training epoch are kept by rank.",
+                    fix="resume with as many, or from a checkpoint at the end of an epoch.",
+                )
+            measure.load(states[place])
+        self._restored = {}
+
+
+def _computed(trainer: Trainer, measures: list[Measure], sharing: Sharing) -> dict[str, float]:
+    """Return the numbers of all ranks on every rank."""
+    strategy, found = trainer.strategy, dict[str, float]()
+    for measure in measures:
+        states = by_place(strategy, measure.state(), measure.folder)
+        known = sharing if len(states) == strategy.data_size else Sharing()  # else ranks share single samples as well
+        compute = partial(measure.values, states, known)
+        values = from_rank_zero(trainer.is_global_zero, strategy.broadcast, compute)
+        if twice := sorted(set(values) & set(found)):
+            raise MisconfigurationException(
+                f"MetricCallback: two metrics give the name {twice[0]!r}.",
+                expected="a name for each number.",
+                fix='Metric(prefix="…"), or a dict from names to metrics of torchmetrics.',
+            )
+        found |= values
+    return found
+
+
+def _checked_prefix(prefix: Any, stages: tuple[str, ...]) -> str:
+    if prefix is None:
+        return "{stage}_"
+    if not isinstance(prefix, str):
+        raise ArgumentTypeError(
+            f"MetricCallback(prefix={shown(prefix)}).", expected="a string.", fix='MetricCallback(…, prefix="{stage}/")'
+        )
+    if len(stages) > 1 and "{stage}" not in prefix:
+        raise MisconfigurationException(
+            f"MetricCallback(prefix={prefix!r}, stages={stages!r}): the numbers of all stages would have one name.",
+            expected="a prefix with {stage}, or one stage.",
+            fix=f'MetricCallback(…, prefix="{prefix}{{stage}}/")',
+        )
+    return prefix
