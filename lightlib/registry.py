@@ -63,7 +63,7 @@ _SCHEDULERS = {
     **_from("lightlib.schedulers", "PolynomialWarmupLR WarmupStableDecayLR"),
     "ReduceLROnPlateau": "lightlib.cli:ReduceLROnPlateau",  # torch's, and the metric that it looks at
 }
-_OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback")
+_OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback PredictionDump")
 _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
+    from lightlib.evaluation.dump import PredictionDump
     from lightlib.evaluation.metric import Metric
     from lightlib.evaluation.metric_callback import MetricCallback
+    from lightlib.evaluation.offline import evaluate_offline
 
-__all__ = ["Metric", "MetricCallback"]
+__all__ = ["Metric", "MetricCallback", "PredictionDump", "evaluate_offline"]
 
-_get, _names = lazy.attributes(__name__, {"Metric": "metric", "MetricCallback": "metric_callback"})
+_get, _names = lazy.attributes(
+    __name__,
+    {
+        "Metric": "metric",
+        "MetricCallback": "metric_callback",
+        "PredictionDump": "dump",
+        "evaluate_offline": "offline",
+    },
+)
 
 if not TYPE_CHECKING:  # type checkers see the names above only
     __getattr__, __dir__ = _get, _names

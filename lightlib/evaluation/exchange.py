@@ -77,9 +77,14 @@ def by_place(strategy: Strategy, state: Any, folder: str | os.PathLike[str] | No
 
 
 def compact(value: Any) -> Any:
-    """Return a collection with its tensors on the CPU, none of them a view of a larger one, which a file would hold."""
+    """Return a collection with plain tensors on the CPU, none of them a view of a larger one, which a file would hold.
+
+    All ranks that hold a part of a DTensor call this.
+    """
 
     def moved(tensor: Tensor) -> Tensor:
+        if type(tensor) is not Tensor:  # a DTensor, or one that waits for a collective, which `clone` does
+            tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor.clone()
         local = tensor.detach().cpu()
         return local.clone() if local.untyped_storage().nbytes() > local.nbytes else local
 
@@ -87,13 +92,13 @@ def compact(value: Any) -> Any:
 
 
 def write(path: str, value: Any) -> None:
-    """Write a value to a file, local or remote, that is complete or absent.
+    """Write a value, made by `compact`, to a file, local or remote, that is complete or absent.
 
     Raises:
         MisconfigurationException: It holds objects that could not be read back safely.
     """
     buffer = io.BytesIO()
-    torch.save(compact(value), buffer)
+    torch.save(value, buffer)
     try:
         buffer.seek(0)
         torch.load(buffer, weights_only=True)

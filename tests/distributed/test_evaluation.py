@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
 from lightlib.callbacks import History
-from lightlib.evaluation import Metric, MetricCallback
+from lightlib.evaluation import Metric, MetricCallback, PredictionDump, evaluate_offline
 from tests.evaluation.modules import Listed, Losses, Predicts, data, loader, losses_by_hand, outputs_by_hand
 from tests.processes.ranks import ranks
 from tests.runs import quiet
@@ -152,3 +153,32 @@ def test_a_resumed_epoch_has_the_numbers_of_an_unbroken_one(tmp_path: Any, step:
     assert whole[0]["train_loss/count"] == [11.0, 11.0]
     assert len(set(whole[0]["train_mean_squared"])) == 2
     assert ranks(2, trained, tmp_path, step, True) == whole
+
+
+def dumped(rank: int, folder: str, strategy: str, samples: int, padded: bool) -> Any:
+    sampler = DistributedSampler(data(samples), 2, rank, shuffle=False) if padded else None
+    online = {}
+    for stage in ("val", "test"):
+        callbacks = [
+            MetricCallback([accuracy(), MeanSquared(), Listed(), Losses()], stages=stage),
+            PredictionDump(f"{folder}/{stage}", stages=stage),
+        ]
+        run = trainer(strategy, callbacks=callbacks)
+        verb = run.test if stage == "test" else run.validate
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a DistributedSampler in an evaluation
+            online[stage] = verb(Predicts(), loader(samples, sampler=sampler), verbose=False)[0]
+    return online
+
+
+@pytest.mark.parametrize(
+    ("strategy", "samples", "padded"), [("ddp", 7, False), ("ddp", 7, True), ("ddp", 1, False), ("tensor", 7, False)]
+)
+def test_dumped_predictions_give_the_same_bits(tmp_path: Any, strategy: str, samples: int, padded: bool):
+    online, also = ranks(2, dumped, str(tmp_path), strategy, samples, padded)
+    assert online == also
+    for stage, expected in online.items():
+        metrics = [accuracy(), MeanSquared(), Listed(), Losses()]
+        assert evaluate_offline(tmp_path / stage, metrics) == expected
+        assert expected[f"{stage}_loss/count"] == samples
+        assert len(expected) == 6

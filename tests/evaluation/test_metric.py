@@ -7,7 +7,7 @@ import torch
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.evaluation import Metric, MetricCallback
-from lightlib.evaluation.exchange import read, write
+from lightlib.evaluation.exchange import compact, read, write
 from lightlib.evaluation.order import Sharing, in_order, sharing_of
 from tests.evaluation.modules import Losses, Predicts, loader, losses_by_hand
 from tests.runs.bad_input import refused
@@ -120,7 +120,7 @@ class TestOrder:
 
 def test_files_hold_no_code(tmp_path):
     path = str(tmp_path / "file.pt")
-    write(path, {"a": [torch.ones(10)[:2], "b", 3, None]})
+    write(path, compact({"a": [torch.ones(10)[:2], "b", 3, None]}))
     assert read(path)["a"][0].untyped_storage().nbytes() == 8
     with pytest.raises(MisconfigurationException, match="cannot be read back safely"):
         write(path, {"a": Losses()})

@@ -1,0 +1,102 @@
+"""Offline evaluation: metrics of the predictions that a PredictionDump has written, without the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lightlib.checkpoint.storage import filesystem
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.evaluation.dump import STAGES, DumpIndex, file_of
+from lightlib.evaluation.exchange import read
+from lightlib.evaluation.measures import Measure, measures_of, preds_and_target
+
+_OWNER = "evaluate_offline"
+
+
+def evaluate_offline(
+    path: str | os.PathLike[str],
+    metrics: Any,
+    stage: str | None = None,
+    inputs: Callable[[Any, Any], Any] | None = None,
+    prefix: str = "{stage}_",
+) -> dict[str, float]:
+    """Return the metrics of dumped predictions: those that `MetricCallback` has in a run, bit for bit.
+
+    Run it in one process, also for a dump of several: it repeats the updates of each rank and merges their states.
+
+    Args:
+        path: The folder of a :class:`PredictionDump`.
+        metrics: As for `MetricCallback`.
+        stage: ``"val"``, ``"test"`` or ``"predict"``. Default: the only one that was dumped.
+        inputs: As for `MetricCallback`.
+        prefix: In front of the names. Default: ``"{stage}_"``.
+
+    Raises:
+        MisconfigurationException: There is no complete dump, or there are several stages and `stage` is None.
+        UnknownNameError: There is no such stage.
+        ArgumentTypeError: An argument has the wrong type.
+
+    Example:
+        >>> import lightlib as L, tempfile, torchmetrics
+        >>> from lightlib.evaluation import PredictionDump
+        >>> module, data = L.Module.from_model(torch.nn.Linear(4, 3)), torch.randn(7, 4)
+        >>> folder = tempfile.mkdtemp()
+        >>> quiet = {"logger": False, "enable_progress_bar": False}
+        >>> _ = L.Trainer(callbacks=[PredictionDump(folder)], **quiet).predict(module, data)
+        >>> evaluate_offline(folder, torchmetrics.MeanMetric(), inputs=lambda batch, outputs: outputs.sum() * 0)
+        {'predict_mean_metric': 0.0}
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"{_OWNER}({shown(path)}, …).", expected="a path or a URL.", fix=f"{_OWNER}('dumps', …)"
+        )
+    if inputs is not None and not callable(inputs):
+        raise ArgumentTypeError(
+            f"{_OWNER}(inputs={shown(inputs)}).",
+            expected="a function of the batch and the output of the step.",
+            fix=f"{_OWNER}(…, inputs=lambda batch, outputs: (outputs, batch[1]))",
+        )
+    if not isinstance(prefix, str):
+        raise ArgumentTypeError(f"{_OWNER}(prefix={shown(prefix)}).", expected="a string.", fix="prefix='{stage}/'")
+    templates = measures_of(metrics, inputs or preds_and_target, _OWNER)
+    stage = _stage_in(os.fspath(path), stage)
+    folder = filesystem.join(path, stage)
+    index, found = DumpIndex.read(folder), dict[str, float]()
+    for loader, sharing in enumerate(index.sharings):
+        ending = f"/dataloader_idx_{loader}" if len(index.sharings) > 1 else ""
+        states = [_states(folder, templates, loader, place, counts) for place, counts in enumerate(index.batches)]
+        for number, template in enumerate(templates):
+            values = template.values([of_rank[number] for of_rank in states], sharing)
+            found |= {f"{prefix.replace('{stage}', stage)}{name}{ending}": value for name, value in values.items()}
+    return found
+
+
+def _states(folder: str, templates: list[Measure], loader: int, place: int, counts: list[int]) -> list[Any]:
+    """Return the state of each metric after the batches of a rank."""
+    measures = [template.fresh(torch.device("cpu")) for template in templates]
+    for number in range(counts[loader]):
+        batch, outputs = read(file_of(folder, loader, number, place))
+        for measure in measures:
+            measure.update(batch, outputs)
+    return [measure.state() for measure in measures]
+
+
+def _stage_in(path: str, given: str | None) -> str:
+    if given is not None:
+        if given not in STAGES:
+            raise UnknownNameError(f"stage of {_OWNER}", given, STAGES, fix=f"{_OWNER}(…, stage='test')")
+        return given
+    found = [stage for stage in STAGES if filesystem.names_in(filesystem.join(path, stage))]
+    if len(found) == 1:
+        return found[0]
+    raise MisconfigurationException(
+        f"{path!r} holds " + (f"dumps of {' and '.join(found)}." if found else "no dump."),
+        expected="the dump of one stage, or `stage`.",
+        fix=f"{_OWNER}({path!r}, …, stage={found[0]!r})"
+        if found
+        else f"trainer.test(…) with callbacks=[PredictionDump({path!r})]",
+    )
