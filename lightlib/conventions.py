@@ -39,6 +39,7 @@ class Conventions:
             without `weights_only=False`.
         draws_globally: The model summary runs the example input with the random generators of the program.
         notes_place: A prediction notes its batch, from which the indices of its samples are computed.
+        keeps_arrays: NumPy arrays in batches reach the steps as they are, and do not become tensors.
         teardown_always: `teardown` is called after an error as well.
         fails_as_failed: A run that an exception ends has the status "failed" instead of "interrupted".
     """
@@ -54,6 +55,7 @@ class Conventions:
     keeps_objects: bool = False
     draws_globally: bool = False
     notes_place: bool = False
+    keeps_arrays: bool = False
     teardown_always: bool = True
     fails_as_failed: bool = True
 
@@ -71,6 +73,7 @@ LIGHTNING = Conventions(
     keeps_objects=True,
     draws_globally=True,
     notes_place=True,
+    keeps_arrays=True,
     teardown_always=False,
     fails_as_failed=False,
 )

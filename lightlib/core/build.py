@@ -220,6 +220,15 @@ class Builder:
         move = calls[0] if len(calls) == 1 else _chained(calls)
         return self.timing.call(f"[Strategy]{type(strategy).__name__}.batch_to_device", move)
 
+    def _hooked(self) -> bool:
+        """Whether the user has a hook that changes batches on their way to the device."""
+        owners: list[tuple[Any, type]] = [(self.module, DataHooks), (self.datamodule, DataModule)]
+        return any(owner is not None and overrides(owner, base, name) for owner, base in owners for name in _TRANSFERS)
+
+    def converts_arrays(self) -> bool:
+        """Whether NumPy arrays in batches become tensors; hooks of the user's get batches as they are."""
+        return not active().keeps_arrays and not self._hooked()
+
     def train_data(self) -> TrainData:
         if self.loaded is None:
             self.loaded = self._new_train_data()
@@ -236,10 +245,7 @@ class Builder:
         move, settings = self.move(), self.settings
         prefetch = None
         late = active().loads_late
-        hooked = any(overrides(self.module, DataHooks, n) for n in _TRANSFERS) or (
-            self.datamodule is not None and any(overrides(self.datamodule, DataModule, n) for n in _TRANSFERS)
-        )
-        if self.strategy.accelerator.has_streams and move is not None and not hooked:
+        if self.strategy.accelerator.has_streams and move is not None and not self._hooked():
             prefetch = Prefetch(self.strategy.root_device, move)
         data = TrainData(
             source,
@@ -253,6 +259,7 @@ class Builder:
                 settings.global_batch_size, self.strategy.data_size, settings.given_accumulation or 1
             ),
             loads_late=late,
+            converts=self.converts_arrays(),
             timed=partial(self.timing.iterator, NEXT_BATCH),
         )
         if not late:
@@ -283,6 +290,7 @@ class Builder:
             data = EvalData(
                 loaders, limit, self.move(), argument, stage.name, self.share(), lockstep,
                 epoch=lambda: self.trainer.current_epoch, within_fit=within_fit, sequential=overfits,
+                converts=self.converts_arrays(),
             )  # fmt: skip
             check_loaders(data.given, key, may_shuffle=overfits)
             if not data.num_loaders and within_fit:

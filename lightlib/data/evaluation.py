@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from lightlib.data.arrays import as_tensors, may_hold_arrays, with_tensors
 from lightlib.data.combined import length
 from lightlib.data.gather import batches_of
 from lightlib.data.generators import set_states, states_of
@@ -36,6 +37,7 @@ class EvalData:
         epoch: Returns the epoch of the training, which the workers' random numbers depend on.
         within_fit: Whether to set the samplers' epoch: some shuffle in each epoch of the training.
         sequential: Take the samples in the data set's order (`overfit_batches`).
+        converts: Whether NumPy arrays in batches become tensors.
 
     Attributes:
         given: The user's loaders in one list.
@@ -55,9 +57,10 @@ class EvalData:
         epoch: Callable[[], int] = int,
         within_fit: bool = False,
         sequential: bool = False,
+        converts: bool = False,
     ) -> None:
         self.loaders, self._move, self.name, self._within_fit = loaders, move, name, within_fit
-        self._share, self._lockstep = share, lockstep and share is not None
+        self._share, self._lockstep, self._converts = share, lockstep and share is not None, converts
         self.dummy_step: Callable[[Any, int, int], None] | None = None
         combined = combine(loaders, "sequential")
         self._epoch, self._seed = epoch, torch.initial_seed()
@@ -131,7 +134,11 @@ class EvalData:
 
     def _begin(self, loader: int) -> Iterator[Any]:
         begin_pass(self.read[loader], self._seed, self._epoch())
-        return batches_of(self.combined.flattened[loader])
+        return self._batches_of(self.combined.flattened[loader], self.given[loader])
+
+    def _batches_of(self, loader: Any, given: Any) -> Iterator[Any]:
+        batches = batches_of(loader)
+        return with_tensors(batches) if self._converts and may_hold_arrays(given) else batches
 
     def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
         """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
@@ -168,7 +175,7 @@ class EvalData:
             agrees = self._lockstep and not (self._one_by_one and is_length_exact(loader))
             for read in self.read[index : index + 1] if self._one_by_one else self.read:
                 begin_pass(read, self._seed, self._epoch())
-            iterator = batches_of(loader)
+            iterator = self._batches_of(loader, self.given[index] if self._one_by_one else loader)
             if not limit and self._most[index]:  # all processes draw the random numbers of the first `next` together
                 next(iterator, END)
             for i in count():
@@ -193,7 +200,7 @@ class EvalData:
     def _first_batch(self, index: int) -> Any:
         spare = getattr(self._source(index), "spare", END)
         if spare is not END:
-            return spare
+            return as_tensors(spare) if self._converts else spare
         loader = self.given[index] if self._one_by_one else self.combined
         if isinstance(loader, DataLoader):
             loader = copy.copy(loader)
@@ -202,4 +209,4 @@ class EvalData:
             first = next(iter(loader), END)
         if first is END:
             raise nothing_read(self.name, "")
-        return first
+        return as_tensors(first) if self._converts else first

@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from lightlib import report
+from lightlib.data.arrays import may_hold_arrays, with_tensors
 from lightlib.data.combined import length
 from lightlib.data.gather import batches_of
 from lightlib.data.generators import (
@@ -46,14 +47,16 @@ class Source:
 
     Args:
         loader: The loader that is read: the user's, or our copy of it.
+        given: The user's loader.
+        converts: Whether NumPy arrays in batches become tensors.
 
     Attributes:
         began: The generators' state when the present pass began.
         turn: How many passes of this epoch it has ended.
     """
 
-    def __init__(self, loader: Any, given: Any) -> None:
-        self.loader = loader
+    def __init__(self, loader: Any, given: Any, converts: bool = False) -> None:
+        self.loader, self._converts = loader, converts and may_hold_arrays(given)
         samplers = (getattr(loader, name, None) for name in ("batch_sampler", "sampler"))
         self.stream = next((sampler for sampler in samplers if isinstance(sampler, IndexStream)), None)
         self.generators = list(generators_of(given).values())
@@ -125,7 +128,8 @@ class Source:
         yield iterator
 
     def _iterate(self) -> Iterator[Any]:
-        return batches_of(self.loader)
+        batches = batches_of(self.loader)
+        return with_tensors(batches) if self._converts else batches
 
     def _next_pass(self, turn: int) -> None:
         self._before, self.turn, self.is_begun, self._loaded = self.began, turn, True, None

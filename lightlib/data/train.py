@@ -58,11 +58,12 @@ class TrainData:
         largest: int | None = None,
         number: int = 0,
         loads_late: bool = False,
+        converts: bool = False,
         timed: Callable[[Iterator[Any]], Iterator[Any]] = lambda iterator: iterator,
     ) -> None:
         self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
         self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
-        self._number, self._timed = number, timed
+        self._number, self._timed, self._converts = number, timed, converts
         self._when_loaded: list[Callable[[], object]] = []
         self._loaded_at = 0
         self._loaded_with: Mapping[str, Any] | None = None
@@ -114,7 +115,7 @@ class TrainData:
     def load(self) -> None:
         """Request the loaders from the user and determine their lengths."""
         self.loaded = loaded = TrainLoaders(
-            self._source(), self._limit, self._sequential, self._share, self._largest, self._number
+            self._source(), self._limit, self._sequential, self._share, self._largest, self._number, self._converts
         )
         self.loaders, self.given, self.sources = loaded.loaders, loaded.given, loaded.sources
         self.num_batches = loaded.num_batches
@@ -153,6 +154,7 @@ class TrainData:
             share=share,
             largest=self._largest,
             number=self._number,
+            converts=self._converts,
         )
 
     def reload_if_due(self, epoch: int) -> bool:

@@ -34,6 +34,7 @@ class TrainLoaders:
     Args:
         largest: The largest batch size; larger batches become smaller ones.
         number: Of the first loader, among those whose workers must not draw the same random numbers.
+        converts: Whether NumPy arrays in batches become tensors.
 
     Attributes:
         sources: The source that reads each of them, in the same order.
@@ -55,6 +56,7 @@ class TrainLoaders:
         share: DataShard | None,
         largest: int | None,
         number: int = 0,
+        converts: bool = False,
     ) -> None:
         self.loaders, self._share, self._limit = loaders, share, limit
         combined = combine(loaders, "max_size_cycle")
@@ -64,7 +66,7 @@ class TrainLoaders:
             given = [with_smaller_batches(loader, largest) for loader in given]
         read = [resumable_loader(loader, sequential, share, number=i) for i, loader in enumerate(given, number)]
         self.combined = combined.with_loaders(read)
-        self.sources = [Source(loader, users) for loader, users in zip(read, given, strict=True)]
+        self.sources = [Source(loader, users, converts) for loader, users in zip(read, given, strict=True)]
         warn_if_not_resumable(given)
         self.seed = torch.initial_seed()
         total = length(read[0]) if self.is_single else length(self.combined)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
@@ -17,6 +15,17 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import overrides
 from lightlib.core.setup.lightning_objects import fix_for_lightnings
+from lightlib.data.arrays import (
+    IndexedBatches,
+    NumpyBatches,
+    Rows,
+    as_tensors,
+    is_array,
+    is_arrays,
+    is_indexed,
+    leaves_of,
+    tensor_of,
+)
 from lightlib.data.combined import CombinedLoader, holds_loaders, length
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
 
@@ -72,7 +81,9 @@ def check_tree(value: Any, where: str, fix: str) -> None:
     if value is None or holds_nothing(value):
         given = "an empty CombinedLoader" if isinstance(value, CombinedLoader) else repr(value)
         raise ArgumentTypeError(f"{where} is {given}, which holds no loader.", expected=_LOADERS, fix=fix)
-    if isinstance(value, (Dataset, *_LOADER_KINDS)) or _is_arrays(value):
+    if isinstance(value, (Dataset, *_LOADER_KINDS)) or is_arrays(value):
+        return
+    if not isinstance(value, type) and (is_indexed(value) or hasattr(value, "as_numpy_iterator")):
         return
     if isinstance(value, Mapping) or (isinstance(value, (list, tuple)) and holds_loaders(value)):
         for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
@@ -166,8 +177,12 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
     """
     if given is None:
         return None
-    if _is_arrays(given):
-        given = _data_set(given if isinstance(given, tuple) else (given,), stage)
+    if is_arrays(given):
+        given = _data_set(given, stage)
+    if is_indexed(given) and not isinstance(given, (Dataset, *_LOADER_KINDS)):
+        return DataLoader(IndexedBatches(given), batch_size=None)
+    if hasattr(given, "as_numpy_iterator"):
+        return NumpyBatches(given)
     if isinstance(given, Dataset):
         if length(given) == 0:
             raise _empty(stage, f"a {type(given).__name__} of length 0")
@@ -188,7 +203,9 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
     return given
 
 
-def _data_set(arrays: tuple[Any, ...], stage: str) -> TensorDataset:
+def _data_set(data: Any, stage: str) -> Dataset[Any]:
+    """Return a data set of arrays: one, a tuple of them, or nested ones."""
+    arrays = list(leaves_of(data))
     shapes = [tuple(value.shape) for value in arrays]
     if any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
         raise MisconfigurationException(
@@ -196,14 +213,19 @@ def _data_set(arrays: tuple[Any, ...], stage: str) -> TensorDataset:
             expected="arrays with one first dimension: the number of samples.",
             fix="pass (x, y) with len(x) == len(y).",
         )
-    try:
-        return TensorDataset(*(value if isinstance(value, Tensor) else torch.from_numpy(value) for value in arrays))
-    except TypeError as error:
-        raise ArgumentTypeError(
-            f"The {_NAMES[stage]} data cannot be made into tensors: {error}",
-            expected="arrays of numbers.",
-            fix="convert them first, for instance with array.astype('float32').",
-        ) from error
+    for value in arrays:
+        if not isinstance(value if isinstance(value, Tensor) else tensor_of(value), Tensor):
+            raise ArgumentTypeError(
+                f"The {_NAMES[stage]} data cannot be made into tensors: an array has the dtype {value.dtype}.",
+                expected="arrays of numbers.",
+                fix="convert them first, for instance with array.astype('float32').",
+            )
+    tensors = as_tensors(data)
+    if is_array(data):
+        return TensorDataset(tensors)
+    if isinstance(data, tuple) and all(map(is_array, data)):
+        return TensorDataset(*tensors)
+    return Rows(tensors)
 
 
 def _empty(stage: str, what: str) -> MisconfigurationException:
@@ -212,15 +234,6 @@ def _empty(stage: str, what: str) -> MisconfigurationException:
         expected="at least one batch.",
         fix="check the data set, its split, and drop_last with a batch size larger than the data set.",
     )
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return isinstance(value, Tensor) or (numpy is not None and isinstance(value, numpy.ndarray))
-
-
-def _is_arrays(value: Any) -> bool:
-    return _is_array(value) or (isinstance(value, tuple) and bool(value) and all(map(_is_array, value)))
 
 
 def _wanted_batch_size(module: Module, datamodule: Any) -> int | None:
