@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lightlib.core.module.datamodule import DataModule as LightningDataModule
     from lightlib.core.module.module import Module
     from lightlib.core.module.module import Module as LightningModule
+    from lightlib.core.setup.length import training_length
     from lightlib.core.trainer import Trainer
     from lightlib.data.combined import CombinedLoader
     from lightlib.data.seed import isolate_rng, seed_everything
@@ -51,6 +52,7 @@ __all__ = [
     "__version__",
     "isolate_rng",
     "seed_everything",
+    "training_length",
 ]
 
 _get, _names = lazy.attributes(
@@ -68,6 +70,7 @@ _get, _names = lazy.attributes(
         "Trainer": "core.trainer",
         "isolate_rng": "data.seed",
         "seed_everything": "data.seed",
+        "training_length": "core.setup.length",
     },
     (
         "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "fabric", "launch",

@@ -68,10 +68,10 @@ _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
     "EnvironmentRecord GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor "
-    "LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice NormMonitor "
-    "OnExceptionCheckpoint PlainProgressBar PreciseBN PrintProgress PublishCheckpoint RankLogFiles RestoreBest "
-    "RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers "
-    "TQDMProgressBar TerminateOnNaN ThroughputMonitor Timer WeightAveraging",
+    "LearningRateScaler LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice "
+    "NormMonitor OnExceptionCheckpoint PlainProgressBar PreciseBN PrintProgress PublishCheckpoint RankLogFiles "
+    "RestoreBest RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging "
+    "SyncBuffers TQDMProgressBar TerminateOnNaN ThroughputMonitor Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.timer import Timer
     from lightlib.callbacks.tuning.batch_size_finder import BatchSizeFinder
     from lightlib.callbacks.tuning.learning_rate_finder import LearningRateFinder
+    from lightlib.callbacks.tuning.learning_rate_scaler import LearningRateScaler
 
 __all__ = [
     "BackboneFinetuning",
@@ -79,6 +80,7 @@ __all__ = [
     "LearningRateFinder",
     "LearningRateMonitor",
     "LossScaleMonitor",
+    "LearningRateScaler",
     "MetricPrinter",
     "ModelCheckpoint",
     "ModelPruning",
@@ -135,6 +137,7 @@ _get, _names = lazy.attributes(
         "LearningRateFinder": "tuning.learning_rate_finder",
         "LearningRateMonitor": "lr_monitor",
         "LossScaleMonitor": "monitors.loss_scale",
+        "LearningRateScaler": "tuning.learning_rate_scaler",
         "MetricPrinter": "records.metric_printer",
         "ModelCheckpoint": "checkpoint.model_checkpoint",
         "ModelPruning": "pruning.model_pruning",

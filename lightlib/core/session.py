@@ -164,17 +164,7 @@ class Session(SessionState):
         if datamodule is not None:
             datamodule.trainer = trainer
         self._merge_callbacks(module)
-        sources = {
-            name: find(
-                name,
-                given.get(f"{name}_dataloaders"),
-                module,
-                datamodule,
-                fn is not TrainerFn.FITTING,
-                lambda: trainer.per_device_batch_size if trainer.settings.given_accumulation else None,
-            )
-            for name in ("train", "val", "test", "predict")
-        }
+        sources = self._sources(fn, module, given)
         self.builder = builder = Builder(
             trainer,
             module,
@@ -221,6 +211,18 @@ class Session(SessionState):
         self.run = run
         log_hyperparameters(run)
         self._announce(run)
+
+    def _sources(self, fn: TrainerFn, module: Module, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return for each stage a function that returns its loaders, or None."""
+        trainer, alone = self.trainer, fn is not TrainerFn.FITTING
+
+        def resolved() -> int | None:
+            return trainer.per_device_batch_size if trainer.settings.given_accumulation else None
+
+        return {
+            name: find(name, given.get(f"{name}_dataloaders"), module, self.datamodule, alone, resolved)
+            for name in ("train", "val", "test", "predict")
+        }
 
     def _build_restored(
         self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, origin: ResumeSource

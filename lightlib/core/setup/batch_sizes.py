@@ -1,4 +1,4 @@
-"""Batch sizes: of an optimizer step, of a process's batch, and batches per step; any two give the third."""
+"""Batch sizes: samples per step and per batch, and batches per step; any two give the third."""
 
 from __future__ import annotations
 
