@@ -9,7 +9,7 @@ from lightlib import lazy
 if TYPE_CHECKING:
     from lightlib.samplers.augmentation import RepeatedAugmentationSampler
     from lightlib.samplers.balance import ClassBalancedSampler
-    from lightlib.samplers.datasets import ClassBalancedDataset, RepeatDataset
+    from lightlib.samplers.datasets import ClassBalancedDataset, RepeatDataset, limit_samples
     from lightlib.samplers.lengths import BucketBatchSampler, LengthGroupedSampler
     from lightlib.samplers.passes import InfiniteSampler, RepeatSampler, ShuffleSampler, SkipSampler
     from lightlib.samplers.seeded import SeededSampler
@@ -26,6 +26,7 @@ _PLACES = {
     "SeededSampler": "seeded",
     "ShuffleSampler": "passes",
     "SkipSampler": "passes",
+    "limit_samples": "datasets",
 }
 __all__ = [
     "BucketBatchSampler",
@@ -39,6 +40,7 @@ __all__ = [
     "SeededSampler",
     "ShuffleSampler",
     "SkipSampler",
+    "limit_samples",
 ]
 _get, _names = lazy.attributes(__name__, _PLACES)
 

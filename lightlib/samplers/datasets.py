@@ -1,13 +1,13 @@
-"""Data sets that contain samples of another one several times: all of them, or those of rare classes."""
+"""Data sets with the samples of another one: repeated, those of rare classes repeated, or a part."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.samplers.checks import check_int, size_of
@@ -101,6 +101,49 @@ def _check_threshold(owner: str, threshold: Any) -> None:
             expected="a number > 0 and <= 1.",
             fix=f"{owner}(dataset, threshold=0.01)",
         )
+
+
+def limit_samples(dataset: Any, limit: int | Sequence[int]) -> Dataset[Any]:
+    """Return a part of a data set, to debug with less data or to train on chosen samples.
+
+    Args:
+        dataset: A map-style data set.
+        limit: A number of samples, the first ones, or with a negative number the last ones; or the indices of samples.
+
+    Raises:
+        MisconfigurationException: `dataset` has no length, or `limit` is 0, of another type, or beyond the data set.
+
+    Example:
+        >>> [list(limit_samples(range(10, 20), limit)) for limit in (3, -2, [0, 5])]
+        [[10, 11, 12], [18, 19], [10, 15]]
+    """
+    size = size_of("limit_samples", dataset)
+    if isinstance(limit, int) and not isinstance(limit, bool) and limit:
+        indices: Sequence[int] = range(min(limit, size)) if limit > 0 else range(max(0, size + limit), size)
+    else:
+        indices = _chosen(limit)
+    if len(indices) and not -size <= min(indices) <= max(indices) < size:
+        raise MisconfigurationException(
+            f"limit_samples got indices from {min(indices)} to {max(indices)} for {size} samples.",
+            expected=f"indices below {size}.",
+            fix=f"limit_samples(dataset, range({size}))",
+        )
+    return Subset(dataset, indices)
+
+
+def _chosen(limit: Any) -> Sequence[int]:
+    """Return the indices of a limit that is no number."""
+    values = limit.tolist() if hasattr(limit, "tolist") else limit
+    sequence = isinstance(values, (Sequence, range)) and not isinstance(values, str)
+    if not sequence or not values or any(isinstance(one, bool) or not isinstance(one, int) for one in values):
+        number = isinstance(limit, int) and not isinstance(limit, bool)
+        kind = MisconfigurationException if number or (sequence and not values) else ArgumentTypeError
+        raise kind(
+            f"limit_samples got {shown(limit)}.",
+            expected="a number of samples other than 0, or a list of their indices.",
+            fix="limit_samples(dataset, 5000)",
+        )
+    return values  # type: ignore[no-any-return]
 
 
 def _within(index: int, size: int) -> int:

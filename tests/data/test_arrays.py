@@ -1,4 +1,4 @@
-"""Batches and data of NumPy arrays: what a step receives, compared with tensors; and objects that give batches."""
+"""Batches and data of NumPy arrays, compared with tensors; and objects that give batches."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class LearningRateScaler(Callback):
     def _batch_size(self, trainer: Trainer) -> int:
         """Return the samples of an optimizer step over all processes."""
         size = trainer.per_device_batch_size
-        if size is None and trainer.num_training_batches:  # it is asked for, so that loaders are requested
+        if size is None and trainer.num_training_batches:  # reading it requests the loaders
             size = trainer.per_device_batch_size
         if size is None:
             raise MisconfigurationException(

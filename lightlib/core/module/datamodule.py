@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from lightlib import samplers
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.loading import ClassOnly, load_datamodule
 from lightlib.core.module.overrides import overrides
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.data.combined import flatten, length
-from lightlib.errors import ArgumentTypeError, UnknownNameError, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from lightlib.core.trainer import Trainer
+
+_STAGES = ("train", "val", "test", "predict")
 
 
 class DataModule(DataHooks, HyperparametersMixin):
@@ -67,11 +72,12 @@ class DataModule(DataHooks, HyperparametersMixin):
         test_dataset: Any = None,
         predict_dataset: Any = None,
         batch_size: int = 1,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         *,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         train_kwargs: Mapping[str, Any] | None = None,
         eval_kwargs: Mapping[str, Any] | None = None,
+        limit_samples: int | Sequence[int] | Mapping[str, Any] | None = None,
         **init_kwargs: Any,
     ) -> Self:
         """Return a DataModule that serves data sets, shuffling the training data.
@@ -79,15 +85,20 @@ class DataModule(DataHooks, HyperparametersMixin):
         Args:
             train_dataset, val_dataset, test_dataset, predict_dataset: A Dataset, or a sequence or mapping of them.
             batch_size: Samples per batch. Default 1. Also passed to this class if its `__init__` takes it.
-            num_workers: Worker processes per loader. Default 0. Also passed to this class if its `__init__` takes it.
+            num_workers: Worker processes per loader. Default 0. ``"auto"``: the cores that this process may use, shared
+                by the processes of this machine. Also passed to this class if its `__init__` takes it.
             collate_fn: Makes a batch of a list of samples. Default: torch's. Passed on like these two if it is given.
             train_kwargs: Further arguments of the DataLoaders for training, which replace those above and
-                ``shuffle=True``: ``{"drop_last": True, "sampler": sampler}``. Default: none.
+                ``shuffle=True``: ``{"drop_last": True, "sampler": sampler}``. ``{"pin_memory": "auto"}`` pins memory
+                if there is a CUDA device. Default: none.
             eval_kwargs: The same for validation, test and prediction. Default: none.
+            limit_samples: Use a part of each data set: the first n samples, the last ones for a negative n, or a list
+                of indices. A dict such as ``{"train": 5000}`` limits single stages. Default: all.
             init_kwargs: Passed to this class.
 
         Raises:
-            MisconfigurationException: An argument of the DataLoaders is unknown or not a mapping.
+            MisconfigurationException: An argument of the DataLoaders is unknown or not a mapping, or a limit or stage
+                is wrong.
 
         Example:
             >>> import torch
@@ -98,19 +109,28 @@ class DataModule(DataHooks, HyperparametersMixin):
         """
         for_training = _loader_arguments("train_kwargs", train_kwargs)
         for_evaluation = _loader_arguments("eval_kwargs", eval_kwargs)
+        limits = _limits(limit_samples)
+        _check_workers(num_workers)
 
-        def loaders(datasets: Any, training: bool) -> Any:
+        def loaders(datasets: Any, stage: str) -> Any:
             if isinstance(datasets, Mapping):
-                return {key: loaders(dataset, training) for key, dataset in datasets.items()}
+                return {key: loaders(dataset, stage) for key, dataset in datasets.items()}
             if isinstance(datasets, Sequence) and not isinstance(datasets, Dataset):
-                return [loaders(dataset, training) for dataset in datasets]
+                return [loaders(dataset, stage) for dataset in datasets]
+            training = stage == "train"
             given = for_training if training else for_evaluation
-            arguments: dict[str, Any] = {"num_workers": num_workers, "pin_memory": False, "collate_fn": collate_fn}
+            if limits[stage] is not None:
+                datasets = samplers.limit_samples(datasets, limits[stage])
+            workers = _workers_per_process(datamodule) if num_workers == "auto" else num_workers
+            arguments: dict[str, Any] = {"num_workers": workers, "pin_memory": False, "collate_fn": collate_fn}
             if given.get("batch_sampler") is None:
                 arguments["batch_size"] = batch_size
                 orders = given.get("sampler") is not None or isinstance(datasets, IterableDataset)
                 arguments["shuffle"] = training and not orders
-            return DataLoader(datasets, **{**arguments, **given})
+            arguments.update(given)
+            if arguments["pin_memory"] == "auto":
+                arguments["pin_memory"] = torch.cuda.is_available()
+            return DataLoader(datasets, **arguments)
 
         taken = inspect.signature(cls.__init__).parameters.values()
         names = {p.name for p in taken if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
@@ -124,7 +144,7 @@ class DataModule(DataHooks, HyperparametersMixin):
         for stage, datasets in given.items():
             if datasets is not None:
                 name = f"{stage}_dataloader"
-                setattr(datamodule, name, lambda datasets=datasets, stage=stage: loaders(datasets, stage == "train"))
+                setattr(datamodule, name, lambda datasets=datasets, stage=stage: loaders(datasets, stage))
         return datamodule
 
     def __str__(self) -> str:
@@ -138,6 +158,32 @@ class DataModule(DataHooks, HyperparametersMixin):
                 except Exception as error:  # noqa: BLE001  a loader may need setup() first
                     lines.append(f"{stage}: not available yet ({type(error).__name__})")
         return f"{type(self).__name__}({'; '.join(lines) or 'no loaders'})"
+
+
+def _limits(given: Any) -> dict[str, Any]:
+    """Return the limit of each stage; None is no limit."""
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(_STAGES, given)
+    for stage in given:
+        if stage not in _STAGES:
+            raise UnknownNameError("stage in limit_samples of DataModule.from_datasets", stage, _STAGES)
+    return {stage: given.get(stage) for stage in _STAGES}
+
+
+def _check_workers(given: Any) -> None:
+    if isinstance(given, str) and given != "auto":
+        raise MisconfigurationException(
+            f"num_workers of DataModule.from_datasets is {given!r}.{nearest(given, ['auto'])}",
+            expected="an int >= 0, or 'auto'.",
+            fix="DataModule.from_datasets(train, num_workers='auto')",
+        )
+
+
+def _workers_per_process(datamodule: DataModule) -> int:
+    """Return the cores that this process may use, divided by the processes of this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    strategy = None if datamodule.trainer is None else datamodule.trainer.strategy
+    return max(1, cores // (1 if strategy is None else strategy.environment.local_size))
 
 
 def _loader_arguments(name: str, given: Any) -> dict[str, Any]:

@@ -57,13 +57,16 @@ REMOVED: dict[str, tuple[str, str]] = {
     ),
 }
 _PREFIXES = ("LIGHTLIB_", "PL_TRAINER_")
+# One variable for several arguments: it sets those that neither the call nor a variable of their own sets.
+_TOGETHER = {"LIGHTLIB_LIMIT_BATCHES": tuple(f"limit_{each}_batches" for each in ("train", "val", "test", "predict"))}
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
 def checked_call(init: Init, prefixes: tuple[str, ...] = _PREFIXES) -> Init:
     """Decorate ``Trainer.__init__``: defaults from the environment, and an explanation for unknown arguments.
 
-    Every argument can be defaulted by ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``, read as a Python literal.
+    Every argument can be defaulted by ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``, read as a Python literal;
+    ``LIGHTLIB_LIMIT_BATCHES`` sets the limits of all stages.
 
     Args:
         init: The constructor.
@@ -118,10 +121,13 @@ def _variables(known: list[str], given: Mapping[str, Any], prefixes: tuple[str, 
         for prefix in reversed(prefixes)
         if name not in given and prefix + name.upper() in os.environ
     }
+    for variable, names in _TOGETHER.items():
+        if variable in os.environ:
+            variables |= {name: variable for name in names if name in known and name not in {*given, *variables}}
     for variable in os.environ:
         prefix = next((prefix for prefix in prefixes if variable.startswith(prefix)), None)
         name = variable[len(prefix) :].lower() if prefix else ""
-        if not name or name in known:
+        if not name or name in known or variable in _TOGETHER:
             continue
         near = get_close_matches(name, known, n=1, cutoff=0.85)
         if name in REMOVED or near:

@@ -1,4 +1,4 @@
-"""training_length: the length of a training in epochs, batches or records, as arguments of the Trainer."""
+"""training_length: a length in epochs, batches or records, as arguments of the Trainer."""
 
 from __future__ import annotations
 

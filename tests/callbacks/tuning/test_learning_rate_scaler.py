@@ -1,4 +1,4 @@
-"""Learning rates scaled to the batch size: runs equal runs with larger rates, and a resume does not scale again."""
+"""Learning rates scaled to the batch size, compared with larger rates; a resume scales once."""
 
 from __future__ import annotations
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, TensorDataset
 
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.overrides import overrides
-from lightlib.errors import ArgumentTypeError, UnknownNameError
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.runs.plain import Net, quiet_trainer, samples
 
 
@@ -114,3 +116,88 @@ class TestArgumentsOfTheLoaders:
             DataModule.from_datasets(self.numbered, **{name: 8})
         with pytest.raises(UnknownNameError, match="'dataset'"):
             DataModule.from_datasets(self.numbered, **{name: {"dataset": []}})
+
+
+class TestLimits:
+    def test_5000_samples_of_50000_are_313_batches_of_16(self):
+        numbers = TensorDataset(torch.arange(50_000))
+        everything = DataModule.from_datasets(numbers, numbers, batch_size=16)
+        assert len(everything.train_dataloader()) == 3125
+        limited = DataModule.from_datasets(numbers, numbers, batch_size=16, limit_samples=5000)
+        assert len(limited.train_dataloader()) == len(limited.val_dataloader()) == 313
+        drawn = torch.cat([batch for (batch,) in limited.train_dataloader()])
+        assert drawn.sort().values.equal(torch.arange(5000))
+
+    def test_of_single_stages_and_by_indices(self):
+        numbers = TensorDataset(torch.arange(10))
+        module = DataModule.from_datasets(numbers, numbers, numbers, limit_samples={"train": [7, 2], "val": -3})
+        read = [[int(x) for (x,) in loader] for loader in (module.train_dataloader(), module.val_dataloader())]
+        assert [sorted(read[0]), read[1], len(module.test_dataloader())] == [[2, 7], [7, 8, 9], 10]
+
+    def test_a_run(self):
+        trainer = quiet_trainer(limit_val_batches=0)
+        trainer.fit(Net(), datamodule=DataModule.from_datasets(data(20), batch_size=4, limit_samples=9))
+        assert trainer.global_step == 3
+
+    @pytest.mark.parametrize(
+        ("limit", "kind", "text"),
+        [
+            (0, MisconfigurationException, "limit_samples got 0"),
+            ([], MisconfigurationException, r"limit_samples got \[\]"),
+            (0.5, ArgumentTypeError, "limit_samples got 0.5"),
+            (True, ArgumentTypeError, "limit_samples got True"),
+            ([1, "2"], ArgumentTypeError, "a list of their indices"),
+            ([1, 6], MisconfigurationException, "got indices from 1 to 6 for 6 samples"),
+            ({"valid": 5}, UnknownNameError, "valid"),
+        ],
+    )
+    def test_errors(self, limit, kind, text):
+        with pytest.raises(kind, match=text):
+            DataModule.from_datasets(data(), limit_samples=limit).train_dataloader()
+
+    def test_a_stream_has_no_samples_to_limit(self):
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return iter(range(3))
+
+        with pytest.raises(ArgumentTypeError, match="which has no length"):
+            DataModule.from_datasets(Stream(), limit_samples=2).train_dataloader()
+
+
+class TestAutomatic:
+    def test_workers_are_the_cores_of_this_process(self, monkeypatch):
+        monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)), raising=False)
+        module = DataModule.from_datasets(data(), num_workers="auto", train_kwargs={"pin_memory": "auto"})
+        assert module.train_dataloader().num_workers == 6
+        assert module.train_dataloader().pin_memory == torch.cuda.is_available()
+        module.trainer = trainer = quiet_trainer()
+        for processes, workers in ((2, 3), (12, 1)):
+            here = replace(trainer.strategy.environment, local_size=processes, world_size=processes)
+            monkeypatch.setattr(trainer.strategy, "environment", here)
+            assert module.train_dataloader().num_workers == workers
+
+    def test_another_word(self):
+        with pytest.raises(MisconfigurationException, match=r"num_workers of .* is 'atuo'.*auto"):
+            DataModule.from_datasets(data(), num_workers="atuo")
+
+    def test_datasets_with_arguments_run(self):
+        """The call of pytorch-accelerated's scripts: data sets, a batch size, collate_fn and arguments of loaders."""
+        sizes = []
+
+        def collate(items):
+            sizes.append(len(items))
+            return torch.utils.data.default_collate(items)
+
+        module = DataModule.from_datasets(
+            data(20), data(12), batch_size=8, collate_fn=collate,
+            train_kwargs={"drop_last": True}, eval_kwargs={"batch_size": 5},
+        )  # fmt: skip
+        trainer = quiet_trainer(max_epochs=1)
+
+        class Validated(Net):
+            def validation_step(self, batch, batch_idx):
+                self.log("seen", float(len(batch[0])), reduce_fx="sum")
+
+        trainer.fit(Validated(), datamodule=module)
+        assert sizes == [8, 8, 5, 5, 2]
+        assert float(trainer.callback_metrics["seen"]) == 12

@@ -205,3 +205,32 @@ class TestStart:
 )
 def test_the_name_of_a_strategy_in_any_case(name, kind):
     assert type(quiet_trainer(strategy=name).strategy) is kind
+
+
+class TestTheLimitOfAllStages:
+    NAMES = ("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches")
+
+    def test_it_sets_those_that_are_not_given(self, monkeypatch):
+        monkeypatch.setenv("LIGHTLIB_LIMIT_BATCHES", "3")
+        trainer = quiet_trainer()
+        assert [getattr(trainer, name) for name in self.NAMES] == [3, 3, 3, 3]
+        monkeypatch.setenv("LIGHTLIB_LIMIT_VAL_BATCHES", "2")
+        trainer = quiet_trainer(limit_train_batches=0.5)
+        assert [getattr(trainer, name) for name in self.NAMES] == [0.5, 2, 3, 3]
+
+    def test_in_a_run(self, monkeypatch):
+        class Validated(Net):
+            validated = 0
+
+            def validation_step(self, batch, batch_idx):
+                self.validated += 1
+
+        monkeypatch.setenv("LIGHTLIB_LIMIT_BATCHES", "3")
+        trainer, module = quiet_trainer(max_epochs=2), Validated()
+        trainer.fit(module, batches(5), batches(5))
+        assert (trainer.global_step, module.validated) == (6, 6)
+
+    def test_an_error_names_the_variable(self, monkeypatch):
+        monkeypatch.setenv("LIGHTLIB_LIMIT_BATCHES", "some")
+        with pytest.raises(MisconfigurationException, match="the environment variable LIGHTLIB_LIMIT_BATCHES"):
+            quiet_trainer()
