@@ -66,12 +66,13 @@ _SCHEDULERS = {
 _OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback PredictionDump")
 _CALLBACKS = _from(
     "lightlib.callbacks",
-    "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
-    "EnvironmentRecord GradientAccumulationScheduler History LambdaCallback LearningRateFinder LearningRateMonitor "
-    "LearningRateScaler LossScaleMonitor MetricPrinter ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice "
-    "NormMonitor OnExceptionCheckpoint PlainProgressBar PreciseBN PrintProgress PublishCheckpoint RankLogFiles "
-    "RestoreBest RichModelSummary RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging "
-    "SyncBuffers TQDMProgressBar TerminateOnNaN ThroughputMonitor Timer WeightAveraging",
+    "BackboneFinetuning BatchSizeFinder ChannelsLast CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping "
+    "EfficientConvBN EmptyCache EnvironmentRecord GradientAccumulationScheduler History LambdaCallback "
+    "LearningRateFinder LearningRateMonitor LearningRateScaler LossScaleMonitor MetricPrinter ModelCheckpoint "
+    "ModelPruning ModelSummary MoveModulesToDevice NormMonitor OnExceptionCheckpoint PlainProgressBar PreciseBN "
+    "PrintProgress PublishCheckpoint RankLogFiles RestoreBest RichModelSummary RichProgressBar RunConfigRecord "
+    "SpikeDetection StochasticWeightAveraging SyncBuffers TQDMProgressBar TerminateOnNaN ThroughputMonitor Timer "
+    "WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

@@ -21,6 +21,7 @@ __all__ = [
     "TorchDispatchMode",
     "answered",
     "buffers_of",
+    "convolve",
     "flattened",
     "flattened_mesh",
     "found_inf",
@@ -58,6 +59,11 @@ def set_gradient_sync(ddp: DistributedDataParallel, sync: bool) -> None:
 def found_inf(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the findings of `scaler.unscale_(optimizer)`: 0 per device, or 1 after an overflow."""
     return list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())  # noqa: SLF001
+
+
+def convolve(convolution: Any, given: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return the output of a convolution with another weight and bias."""
+    return convolution._conv_forward(given, weight, bias)  # type: ignore[no-any-return]  # noqa: SLF001
 
 
 def scale_of(scaler: torch.amp.GradScaler) -> Tensor:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         is_last_train_epoch,
         is_last_train_iter,
     )
+    from lightlib.callbacks.memory.channels_last import ChannelsLast
+    from lightlib.callbacks.memory.efficient_conv_bn import EfficientConvBN
     from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
     from lightlib.callbacks.monitors.loss_scale import LossScaleMonitor
     from lightlib.callbacks.monitors.norms import NormMonitor
@@ -67,11 +69,13 @@ __all__ = [
     "BaseFinetuning",
     "BatchSizeFinder",
     "Callback",
+    "ChannelsLast",
     "Checkpoint",
     "CheckpointGC",
     "DeviceStatsMonitor",
     "EMAWeightAveraging",
     "EarlyStopping",
+    "EfficientConvBN",
     "EmptyCache",
     "EnvironmentRecord",
     "GradientAccumulationScheduler",
@@ -123,11 +127,13 @@ _get, _names = lazy.attributes(
         "BackboneFinetuning": "finetuning.backbone",
         "BaseFinetuning": "finetuning.base",
         "Callback": "callback",
+        "ChannelsLast": "memory.channels_last",
         "Checkpoint": "checkpoint.checkpoint",
         "CheckpointGC": "checkpoint.gc",
         "DeviceStatsMonitor": "monitors.device_stats",
         "EMAWeightAveraging": "averaging.weight_averaging",
         "EarlyStopping": "early_stopping",
+        "EfficientConvBN": "memory.efficient_conv_bn",
         "EmptyCache": "empty_cache",
         "EnvironmentRecord": "records.environment",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",

@@ -25,6 +25,20 @@ def need_stepped_parameters(callback: Callback, trainer: Trainer) -> None:
         )
 
 
+def need_layers(callback: Callback, trainer: Trainer) -> None:
+    """Refuse a strategy that shards parameters or divides layers.
+
+    Raises:
+        MisconfigurationException: It is such a strategy.
+    """
+    if not trainer.strategy.keeps_layers:
+        raise MisconfigurationException(
+            f"{type(callback).__name__} got a {type(trainer.strategy).__name__}, which shards or divides layers.",
+            expected="a strategy under which each process has all parameters of each layer.",
+            fix='Trainer(strategy="ddp"), one device, or leave the callback out.',
+        )
+
+
 def need_one_average(callback: Callback, trainer: Trainer) -> None:
     """Refuse a second callback that puts other weights into checkpoints.
 

@@ -94,10 +94,10 @@ def cast_chosen(batch: Any, chosen: Sequence[int | str], dtype: torch.dtype) -> 
 
 
 def matching(module: nn.Module, patterns: Modules) -> dict[str, nn.Module]:
-    """Return the modules whose name or class one of `patterns` matches, without those inside of another match.
+    """Return the modules that `patterns` match by name or class, without those inside of another match.
 
     Raises:
-        MisconfigurationException: A pattern matches nothing, or the whole module.
+        MisconfigurationException: A pattern matches nothing.
     """
     names = dict(module.named_modules())
     names.pop("")
@@ -135,7 +135,7 @@ def _matches_nothing(module: nn.Module, pattern: str | type, names: dict[str, nn
 
 
 class InFloat32:
-    """The forward of a module that stays in float32, among others in half precision.
+    """The forward of a module that stays in float32, in a network of half precision.
 
     Args:
         forward: The forward to run.
@@ -168,20 +168,15 @@ def keep_in_float32(module: nn.Module, patterns: Modules, cast: Callable[[], Any
     cast()
     for part in chosen.values():
         for parameter in part.parameters():
-            set_data(parameter, kept[id(parameter)])
+            parameter.data = kept[id(parameter)]  # the same parameter, with its values before they were rounded
         for name, buffer in part.named_buffers():
-            set_data(buffer, buffers[id(part)][name])
+            buffer.data = buffers[id(part)][name]
         part.float()
         vars(part)["forward"] = InFloat32(part.forward, outside)
 
 
-def set_data(tensor: Tensor, data: Tensor) -> None:
-    """Give `tensor` other memory, also of another dtype; an optimizer that holds it keeps it."""
-    tensor.data = data
-
-
 def release(module: nn.Module) -> None:
-    """Undo what `keep_in_float32` has done to the forwards of a module's parts."""
+    """Give the modules that `keep_in_float32` has changed their own forwards back."""
     for part in module.modules():
         mine = vars(part).get("forward")
         if isinstance(mine, InFloat32):

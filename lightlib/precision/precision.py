@@ -69,13 +69,13 @@ class Precision:
         cache: Whether autocast casts a weight once per step (true) or at every use (false, needs more memory and time
             when weights are used several times in a step). The reasons: ``docs/decisions/0003-autocast-cache.md``.
         inputs_to_half: The entries of a batch that are cast to `compute_dtype`, float16 or bfloat16: indices of a tuple
-            or list, or keys of a dict; others are left alone. Default: all in true precisions, none in mixed ones.
+            or list, or keys of a dict; the rest is left alone. Default: all in true precisions, none in mixed ones.
         float32_modules: Modules that stay in float32, by name (with wildcards) or class. Their inputs are cast, and
             in true precisions their outputs are cast back.
 
     Raises:
         ArgumentTypeError: A dtype is not a floating `torch.dtype`, or `inputs_to_half` or `float32_modules` hold
-            something else than is said there.
+            something else.
         MisconfigurationException: Autocast does not know `compute_dtype`; `scaler` is given and no loss is scaled;
             `inputs_to_half` or `float32_modules` is given and nothing is computed in half precision; or, when the
             Trainer is built, the strategy shards parameters, and casts inputs and modules itself. When the module is
@@ -153,7 +153,7 @@ class Precision:
 
     @property
     def _chooses(self) -> str:
-        """The first argument that chooses what is cast; empty without one."""
+        """The first argument that chooses inputs or modules; empty without one."""
         return "inputs_to_half" if self.inputs_to_half is not None else "float32_modules" * bool(self.float32_modules)
 
     def check_strategy(self, strategy: Applies) -> None:

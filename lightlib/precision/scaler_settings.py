@@ -44,7 +44,7 @@ _EXAMPLE = "scaler={'init_scale': 1024.0}"
 
 @dataclass
 class ScaleRule:
-    """What is done to the scale after torch's `GradScaler` has updated it.
+    """A correction of the scale after torch's `GradScaler` has updated it.
 
     Everything is computed on the scale's device, so nothing waits for it.
 
@@ -92,7 +92,7 @@ class ScaleRule:
         scaler.update(new)
 
     def state(self) -> dict[str, Any]:
-        """Return what a resumed run needs besides the state of torch's scaler."""
+        """Return the state that a resumed run needs besides that of torch's scaler."""
         return {HYSTERESIS: int(self._left)} if self.hysteresis > 1 else {}
 
     def load(self, theirs: dict[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:

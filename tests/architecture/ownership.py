@@ -77,6 +77,11 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         r"(old|weight)\.data",
         "bitsandbytes: how it quantizes a parameter in place",
     ),
+    (
+        "lightlib/precision/chosen.py",
+        r"(parameter|buffer)\.data",
+        "torch: how a cast keeps the object that an optimizer holds",
+    ),
     ("lightlib/report.py", r"theirs\.rank", "lightning_utilities: its decorators read the rank there"),
     # Lightning's public protocol
     (

@@ -36,7 +36,7 @@ def scales(scaler, overflows):
             [OVER, OVER, FINE, FINE, OVER, OVER],
             [64, 32, 32, 64, 64, 32],
         ),
-        # a step that was taken does not refill, unless that is asked for
+        # a step that was taken does not refill, unless requested
         ({"hysteresis": 2}, [OVER, FINE, OVER, FINE, OVER], [64, 64, 32, 32, 16]),
         ({"hysteresis": 2, "consecutive_hysteresis": True}, [OVER, FINE, OVER, OVER, OVER], [64, 64, 64, 32, 16]),
         ({"hysteresis": 3}, [OVER, OVER, OVER, OVER], [64, 64, 32, 16]),

@@ -1,0 +1,1 @@
+"""Less memory while a model trains."""
