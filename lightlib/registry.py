@@ -108,6 +108,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("transformer-engine", "transformer-engine-float16"), "lightlib.precision.transformer_engine:named"
         ),
+        **dict.fromkeys(("fp8-mixed", "fp8-true"), "lightlib.precision.float8:named"),
     },
     "loggers": {
         "tensorboard": "lightlib.loggers.tensorboard:TensorBoardLogger",

@@ -14,11 +14,13 @@ from lightlib.precision.scaler import LossScaler as LossScaler
 
 if TYPE_CHECKING:
     from lightlib.precision.bitsandbytes import BitsandbytesPrecision as BitsandbytesPrecision
+    from lightlib.precision.float8 import Float8Precision as Float8Precision
     from lightlib.precision.transformer_engine import TransformerEnginePrecision as TransformerEnginePrecision
 
 __all__ = [
     "BitsandbytesPrecision",
     "DoublePrecision",
+    "Float8Precision",
     "HalfPrecision",
     "LossScaler",
     "MixedPrecision",
@@ -27,7 +29,11 @@ __all__ = [
     "named",
 ]
 
-_OF_PACKAGES = {"BitsandbytesPrecision": "bitsandbytes", "TransformerEnginePrecision": "transformer_engine"}
+_OF_PACKAGES = {
+    "BitsandbytesPrecision": "bitsandbytes",
+    "Float8Precision": "float8",
+    "TransformerEnginePrecision": "transformer_engine",
+}
 _get, _ = lazy.attributes(__name__, _OF_PACKAGES)
 if not TYPE_CHECKING:
     __getattr__ = _get

@@ -253,8 +253,9 @@ def named(name: str | int) -> Precision:
     Args:
         name: ``'64-true'`` (or 64, ``'64'``), ``'32-true'`` (32, ``'32'``), ``'16-mixed'`` (16, ``'16'``),
             ``'bf16-mixed'`` (``'bf16'``), ``'16-true'``, ``'bf16-true'``, ``'transformer-engine'`` or
-            ``'transformer-engine-float16'`` (:class:`lightlib.precision.TransformerEnginePrecision`), or the name that
-            an installed package declares in the entry-point group ``lightlib.precision``.
+            ``'transformer-engine-float16'`` (:class:`lightlib.precision.TransformerEnginePrecision`), ``'fp8-mixed'``
+            or ``'fp8-true'`` (:class:`lightlib.precision.Float8Precision`), or the name that an installed package
+            declares in the entry-point group ``lightlib.precision``.
 
     Raises:
         ArgumentTypeError: `name` is neither a string nor an int.

@@ -201,7 +201,7 @@ def _before(root: nn.Module, node: Any, count: Counter[nn.Module], norm: nn.Modu
     if count[norm] > 1 or count[convolution] > 1:
         return None, "it or its convolution is called several times"
     if len(node.users) > 1:
-        return None, "the output of its convolution is used elsewhere, too"
+        return None, "something else uses the output of its convolution, too"
     return convolution, ""
 
 

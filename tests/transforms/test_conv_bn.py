@@ -178,7 +178,7 @@ def test_pairs_that_are_left_alone_have_a_reason():
     assert result.fused == [("fine", "norm_fine")]
     assert result.skipped == {
         "norm_twice": "it or its convolution is called several times",
-        "norm_shared": "the output of its convolution is used elsewhere, too",
+        "norm_shared": "something else uses the output of its convolution, too",
         "norm_first": "no convolution of torch comes before it",
         "norm_hooked": "it or its convolution has hooks, which would see another output",
         "norm_free": "it has no running statistics",

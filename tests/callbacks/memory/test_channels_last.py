@@ -1,4 +1,4 @@
-"""ChannelsLast in a run: the bits of a loop whose network and batches are in this format."""
+"""ChannelsLast in a run: the bits of a loop with the network and batches in this format."""
 
 from __future__ import annotations
 
