@@ -288,7 +288,7 @@ class LightningCLI:
     def _configured(self, key: str) -> dict[str, Any]:
         """Return the configuration of the model or the data, as plain values."""
         if not hasattr(self, "config_dump"):
-            text = self.parser.dump(self.config, skip_link_targets=False, skip_none=False, format="yaml")
+            text = self.parser.dump(self.config, skip_link_targets=False, skip_none=False, format="yaml", masks=False)
             self.config_dump = yaml.safe_load(text)
             if self.subcommand is not None:
                 self.config_dump = self.config_dump[self.subcommand]

@@ -16,11 +16,12 @@ from lightlib.callbacks.callback import Callback
 from lightlib.config.class_paths import TAKEN_BY_TRAINER, with_class_paths, words_with_class_paths
 from lightlib.config.compatible import CompatibleParser
 from lightlib.config.errors.explain import explain
-from lightlib.config.errors.invocation import Invocation
+from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.config.errors.places import Places, key_of, places_of
 from lightlib.config.help import HelpFormatter
 from lightlib.config.loader import MODE, handed_over, with_unix_lines
 from lightlib.config.optimizers import SCHEDULERS, Classes, LRSchedulerConfig
+from lightlib.config.secrets import from_environment, masked, still_masked, variable_of
 from lightlib.config.yaml.file import ConfigError, Document, Sources, dump, text_of
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
@@ -186,7 +187,9 @@ class LightningArgumentParser(CompatibleParser):
         """Parse the command line. An error is explained, and ends the program with status 2."""
         given: Any = list(sys.argv[1:] if args is None else args)
         call = super().parse_args
-        return self._checked(lambda: call(list(words_with_class_paths(given, self.named)), *rest, **kwargs))
+        return self._checked(
+            lambda: self._complete(call(list(words_with_class_paths(given, self.named)), *rest, **kwargs))
+        )
 
     def parse_object(self, obj: Any, *rest: Any, **kwargs: Any) -> Any:
         """Parse a dictionary or a Namespace."""
@@ -252,10 +255,35 @@ class LightningArgumentParser(CompatibleParser):
         groups = self.group_names()
         self.sources.check_groups(groups)
         try:
-            ours = with_class_paths(value, self.named)
+            ours = with_class_paths(from_environment(value), self.named)
         except LightlibError as error:  # an unknown name
             raise ConfigError(f"{self.sources.place_of_name(str(error))}: {error}") from error
         return _without_empty({key: one for key, one in ours.items() if key not in self.of_others}, groups)
+
+    def _complete(self, config: T) -> T:
+        """Return a configuration, none of whose secrets is masked.
+
+        Raises:
+            ConfigError: One of them is, as in the saved configuration of another run.
+        """
+        for key in still_masked(config):
+            invocation = Invocation(self, self.sources)
+            place = invocation.location(key).text
+            option = invocation.without_verb(key)
+            raise ConfigError(
+                f"{option!r}{place} is a secret, which is masked in a saved configuration.",
+                expected=f"its value in the environment variable {variable_of(key)}, or as an option.",
+                fix=f"{variable_of(key)}=… {invocation.command} …, or --{plain(option)}=…",
+            )
+        return config
+
+    def dump(self, cfg: Any, *args: Any, masks: bool = True, **kwargs: Any) -> str:
+        """Return a configuration as text, with ``***`` for its secrets unless `masks` is False."""
+        return super().dump(masked(cfg) if masks else cfg, *args, **kwargs)
+
+    def save(self, cfg: Any, *args: Any, **kwargs: Any) -> None:
+        """Write a configuration to files, with ``***`` for its secrets."""
+        super().save(masked(cfg), *args, **kwargs)
 
     def _checked(self, parse: Callable[[], T]) -> T:
         try:

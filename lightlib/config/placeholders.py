@@ -1,4 +1,4 @@
-"""Placeholders in a configuration: ints for the parser, text in a saved file, and placeholders when they are used."""
+"""Placeholders in a configuration: ints for the parser, and text in a saved file."""
 
 from __future__ import annotations
 

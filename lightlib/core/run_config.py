@@ -1,4 +1,4 @@
-"""RunConfig: the resolved numbers of a run in one frozen object: epochs, batch sizes, steps, processes."""
+"""RunConfig: the resolved numbers of a run, such as epochs, batch sizes and steps, frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placeholders for numbers of a run, such as its optimizer steps, with arithmetic; the run puts them in."""
+"""Placeholders for numbers of a run, such as its optimizer steps, with arithmetic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MEANINGS = {
 class Placeholder:
     """A number of the run that is known only when it begins, or an expression of such numbers.
 
-    It is put in wherever `configure_optimizers` returns it: in arguments of a `functools.partial`, also within others,
+    It is put in wherever `configure_optimizers` returns it: in arguments of a `functools.partial`, also of nested ones,
     in dicts, lists and dataclasses. ``+``, ``-``, ``*`` and ``//`` combine placeholders and ints.
 
     Args:

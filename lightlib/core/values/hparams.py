@@ -44,20 +44,23 @@ def given_hyperparameters(kind: type, values: dict[str, Any]) -> Iterator[None]:
 
 
 class AttributeDict(dict[str, Any]):
-    """A dictionary with keys that can be read and written as attributes.
+    """A dictionary with keys that can be read and written as attributes, also those of the dicts in it.
 
     Example:
-        >>> hparams = AttributeDict(lr=0.1)
-        >>> hparams.lr
-        0.1
+        >>> hparams = AttributeDict(lr=0.1, optimizer={"betas": {"first": 0.9}})
+        >>> hparams.lr, hparams.optimizer.betas.first
+        (0.1, 0.9)
     """
 
     def __getattr__(self, key: str) -> Any:
         try:
-            return self[key]
+            value = self[key]
         except KeyError:
             known = ", ".join(map(repr, self)) or "none"
             raise AttributeError(f"No hyperparameter is named {key!r}; there are: {known}.") from None
+        if type(value) is dict:
+            value = self[key] = AttributeDict(value)  # kept, so that a change through it is one of this dictionary
+        return value
 
     def __setattr__(self, key: str, value: Any) -> None:
         self[key] = value

@@ -235,6 +235,12 @@ class TestObjects:
         assert AsDataclass(width=5).hparams == {"width": 5}
 
 
+class Optimized(Net):
+    def __init__(self, opt):
+        super().__init__()
+        self.save_hyperparameters()
+
+
 class TestAttributeDict:
     def test_reads_and_writes_as_attributes(self):
         hparams = AttributeDict(a=1)
@@ -247,6 +253,22 @@ class TestAttributeDict:
         with pytest.raises(AttributeError, match="No hyperparameter is named 'c'; there are: 'a'"):
             AttributeDict(a=1).c  # noqa: B018  the property raises
         assert not hasattr(AttributeDict(), "anything")
+
+    def test_dicts_in_it(self, tmp_path):
+        """Nested dicts are read and written as attributes, and stored as plain dicts."""
+        path = tmp_path / "a.ckpt"
+        module = Optimized(opt={"a": {"b": 0.5}, "names": ["x"]})
+        assert module.hparams.opt.a.b == module.hparams["opt"]["a"]["b"] == 0.5
+        module.hparams.opt.a.b = 0.25
+        assert module.hparams["opt"] == {"a": {"b": 0.25}, "names": ["x"]}
+        with pytest.raises(AttributeError, match=r"No hyperparameter is named 'c'; there are: 'b'\."):
+            module.hparams.opt.a.c  # noqa: B018  the property raises
+        trainer = quiet_trainer()
+        trainer.fit(module, batches(2))
+        trainer.save_checkpoint(path)
+        stored = torch.load(path, weights_only=True)["hyper_parameters"]["opt"]
+        assert (type(stored), type(stored["a"])) == (dict, dict)
+        assert Optimized.load_from_checkpoint(path).hparams.opt.a.b == 0.25
 
     def test_printed(self):
         assert str(AttributeDict(a=1, width=2)) == '"a":     1\n"width": 2'
