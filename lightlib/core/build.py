@@ -27,6 +27,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
+from lightlib.core.module.preprocessor import preprocessed
 from lightlib.core.optimization.configure import configure
 from lightlib.core.optimization.loss_terms import LossTerms
 from lightlib.core.optimization.optimizers import closure_of, zeroing
@@ -215,6 +216,8 @@ class Builder:
             calls.append(lambda batch, loader: strategy.batch_to_device(batch))
         if "on_after_batch_transfer" in owners:
             calls.append(owners["on_after_batch_transfer"])
+        if module.preprocesses:
+            calls.append(partial(preprocessed, module))
         if not calls:
             return None
         move = calls[0] if len(calls) == 1 else _chained(calls)
@@ -245,7 +248,8 @@ class Builder:
         move, settings = self.move(), self.settings
         prefetch = None
         late = active().loads_late
-        if self.strategy.accelerator.has_streams and move is not None and not self._hooked():
+        moves_itself = self.module.preprocesses or self._hooked()
+        if self.strategy.accelerator.has_streams and move is not None and not moves_itself:
             prefetch = Prefetch(self.strategy.root_device, move)
         data = TrainData(
             source,

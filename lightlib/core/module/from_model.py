@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from lightlib.core.module.preprocessor import PreprocessorMixin
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 _FIX = "Module.from_model(model, torch.nn.CrossEntropyLoss(), torch.optim.Adam)"
 
 
-class ModelSteps(nn.Module):
+class ModelSteps(PreprocessorMixin):
     """Steps that call a model, and a loss or a function of the user's.
 
     A strategy may wrap or shard `model`, so the signature of its `forward` is read once, here.
@@ -21,6 +22,7 @@ class ModelSteps(nn.Module):
 
     if TYPE_CHECKING:
         log: Any  # that of Module
+    _made_by = "Module.from_model"
 
     def __init__(
         self,
@@ -35,10 +37,7 @@ class ModelSteps(nn.Module):
     ) -> None:
         super().__init__()
         _check(model, loss, optimizer, scheduler, interval, step)
-        _check_preprocessor(preprocessor)
-        self.preprocessor = preprocessor
-        if preprocessor is None:
-            self.__dict__["on_after_batch_transfer"] = None  # no hook, no call
+        self.use_preprocessor(preprocessor)
         self.model, self.loss_function = model, loss
         self._optimizer, self._scheduler, self._interval, self._step = optimizer, scheduler, interval, step
         self._signature = inspect.signature(model.forward)
@@ -47,10 +46,6 @@ class ModelSteps(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the output of the model."""
         return self.model(*args, **kwargs)
-
-    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Return the batch of the preprocessor, which is in the mode of this module."""
-        return self.preprocessor(batch)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Return the loss, or the losses that the model or the user's function returns."""
@@ -175,25 +170,4 @@ def _check(model: Any, loss: Any, optimizer: Any, scheduler: Any, interval: Any,
             f"`interval` of Module.from_model is {shown(interval)}.",
             expected='"epoch" or "step".',
             fix='Module.from_model(…, interval="step")',
-        )
-
-
-def _check_preprocessor(preprocessor: Any) -> None:
-    if preprocessor is None:
-        return
-    if not isinstance(preprocessor, nn.Module):
-        a_class = isinstance(preprocessor, type)
-        raise ArgumentTypeError(
-            f"`preprocessor` of Module.from_model is {shown(preprocessor)}.",
-            expected="an instance of torch.nn.Module that returns the batch, or None.",
-            fix=f"pass an instance: {preprocessor.__name__}()"
-            if a_class
-            else "write a torch.nn.Module with a forward.",
-        )
-    trained = [name for name, parameter in preprocessor.named_parameters() if parameter.requires_grad]
-    if trained:
-        raise MisconfigurationException(
-            f"`preprocessor` of Module.from_model has the trained parameters {', '.join(map(repr, trained))}.",
-            expected="buffers and frozen parameters: it runs before the step, outside of the strategy's wrapper.",
-            fix="make them part of the model, or preprocessor.requires_grad_(False).",
         )

@@ -17,6 +17,7 @@ from lightlib.core.module import export
 from lightlib.core.module.from_model import ModelSteps
 from lightlib.core.module.hook_defaults import DataHooks, ModelHooks
 from lightlib.core.module.loading import ClassOnly, load_from_checkpoint
+from lightlib.core.module.preprocessor import PreprocessorMixin
 from lightlib.core.optimization.schedules import step_scheduler
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.values.hparams import HyperparametersMixin
@@ -36,7 +37,7 @@ ClipAlgorithm = Literal["norm", "value"]
 report.share_rank()
 
 
-class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
+class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
     """A model with its training code: steps, optimizers and hooks.
 
     `Trainer.fit` needs only `training_step` and `configure_optimizers`.
@@ -182,7 +183,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         *,
         interval: Literal["epoch", "step"] = "epoch",
         step: Callable[..., Any] | None = None,
-        preprocessor: nn.Module | None = None,
+        preprocessor: nn.Module | Mapping[str, Any] | None = None,
     ) -> ModelModule:
         """Return a module that trains a plain `torch.nn.Module`, which is its attribute `model`.
 
@@ -199,8 +200,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             scheduler: A function of the optimizer, or a scheduler. Default: none.
             interval: When it steps. Default: after each epoch.
             step: ``step(module, batch)`` instead of `loss`: returns what `training_step` may return.
-            preprocessor: A module without trained parameters, which is moved with the model, is in its mode, and is
-                called with each batch on its device: ``preprocessor(batch)`` returns the batch. Default: none.
+            preprocessor: As for `use_preprocessor`. Default: none.
 
         Raises:
             MisconfigurationException: An argument does not fit.
