@@ -116,6 +116,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "jsonl": "lightlib.loggers.jsonl:JSONLLogger",
         "wandb": "lightlib.loggers.wandb:WandbLogger",
         "mlflow": "lightlib.loggers.mlflow:MLFlowLogger",
+        "aim": "lightlib.loggers.services.aim:AimLogger",
         "clearml": "lightlib.loggers.services.clearml:ClearMLLogger",
         "dvclive": "lightlib.loggers.services.dvclive:DVCLiveLogger",
         "trackio": "lightlib.loggers.services.trackio:TrackioLogger",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lightlib.loggers.logger import DummyExperiment, DummyLogger, Logger, rank_zero_experiment
     from lightlib.loggers.mlflow import MLFlowLogger
     from lightlib.loggers.neptune import NeptuneLogger
+    from lightlib.loggers.services.aim import AimLogger
     from lightlib.loggers.services.clearml import ClearMLLogger
     from lightlib.loggers.services.dvclive import DVCLiveLogger
     from lightlib.loggers.services.trackio import TrackioLogger
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lightlib.loggers.wandb import WandbLogger
 
 __all__ = [
+    "AimLogger",
     "CSVLogger",
     "ClearMLLogger",
     "CometLogger",
@@ -46,6 +48,7 @@ __all__ = [
 _get, _names = lazy.attributes(
     __name__,
     {
+        "AimLogger": "services.aim",
         "CSVLogger": "csv",
         "ClearMLLogger": "services.clearml",
         "CometLogger": "comet",

@@ -23,7 +23,9 @@ from tests.runs.bad_input import Net, loader, refused, trainer
 
 TYPE, RANGE, NAME = ArgumentTypeError, MisconfigurationException, UnknownNameError
 
-KNOWN_LOGGERS = "one of 'clearml', 'comet', 'csv', 'dvclive', 'jsonl', 'mlflow', 'tensorboard', 'trackio', 'wandb'."
+KNOWN_LOGGERS = (
+    "one of 'aim', 'clearml', 'comet', 'csv', 'dvclive', 'jsonl', 'mlflow', 'tensorboard', 'trackio', 'wandb'."
+)
 ACCELERATOR = "a name such as 'auto', 'cpu', 'gpu', 'cuda' or 'mps', or an Accelerator instance."
 STRATEGY = "a name or an instance of lightlib.strategies.Strategy."
 NEAREST = "Trainer(strategy='single_device')"

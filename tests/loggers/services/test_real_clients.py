@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from lightlib.core.trainer import Trainer
-from lightlib.loggers import ClearMLLogger, DVCLiveLogger, MLFlowLogger, TrackioLogger, WandbLogger
-from lightlib.loggers.media import Histogram, Image, Table, Text
+from lightlib.loggers import AimLogger, ClearMLLogger, DVCLiveLogger, MLFlowLogger, TrackioLogger, WandbLogger
+from lightlib.loggers.media import Audio, Figure, Histogram, Image, Table, Text
 from tests.processes.ranks import ranks
 from tests.runs.plain import QUIET, Net, loader
 from tests.runs.saves_at import SavesAt
@@ -26,8 +26,9 @@ pytestmark = pytest.mark.processes  # clients leave threads and variables behind
 
 
 class Logs(Net):
-    def __init__(self):
+    def __init__(self, media=()):
         super().__init__()
+        self.media = media
         self.save_hyperparameters({"lr": 0.1, "nested": {"api_key": "secret-4711"}})
 
     def training_step(self, batch, batch_idx):
@@ -36,15 +37,17 @@ class Logs(Net):
         return loss
 
     def on_train_epoch_end(self):
+        for number, item in enumerate(self.media):
+            self.trainer.log_media(f"more{number}", item)
         self.trainer.log_media("examples/first", Image(torch.full((3, 2, 2), 0.5)))
         self.trainer.log_media("scores", Table(["class", "recall"], [["cat", 0.5]]))
         self.trainer.log_media("note", Text("done"))
         self.trainer.log_media("weights", Histogram(self.net[0].weight))
 
 
-def fit(logger, *callbacks, steps=5, **arguments):
+def fit(logger, *callbacks, steps=5, media=(), **arguments):
     settings = {**QUIET, "logger": logger, "log_every_n_steps": 1, "max_epochs": 1, "limit_train_batches": steps}
-    Trainer(**settings, callbacks=list(callbacks)).fit(Logs(), loader(20), **arguments)
+    Trainer(**settings, callbacks=list(callbacks)).fit(Logs(media), loader(20), **arguments)
     if hasattr(logger, "wait"):
         assert logger.wait()
 
@@ -116,6 +119,67 @@ def _dvclive_nan(rank, folder):
     logger.finalize("success")
     assert logger.wait()
     assert "nan" in Path(folder, "live", "plots", "metrics", "x.tsv").read_text()
+
+
+def test_aim(tmp_path):
+    run("aim", _aim, tmp_path)
+
+
+def test_aim_continues_the_run(tmp_path):
+    run("aim", _aim_resumed, tmp_path)
+
+
+def _aim(rank, folder):
+    logger = AimLogger(folder, "digits", "first")
+    fit(logger, media=[Figure(_Drawn()), Audio([0.5], 8000)])
+    (found,) = ranks(1, _read_aim, folder)
+    assert found["losses"] == list(enumerate(losses(), 1))
+    assert (found["name"], found["experiment"], found["hash"]) == ("first", "digits", logger.version)
+    assert (found["hparams"]["lr"], found["hparams"]["nested/api_key"]) == (0.1, "***")
+    assert found["media"] == {
+        "examples/first": "images", "note": "texts", "weights": "distributions", "more0": "images", "more1": "audios",
+    }  # fmt: skip
+    assert found["pixel"] == (128, 128, 128)
+    secretless(folder)
+
+
+def _aim_resumed(rank, folder):
+    first, again = AimLogger(folder), AimLogger(folder)
+    assert first.experiment.hash, "opened before the first checkpoint"
+    fit(first, SavesAt(folder / "saved.ckpt", 3))
+    fit(again, ckpt_path=folder / "saved.ckpt")
+    assert again.version == first.version
+    (found,) = ranks(1, _read_aim, folder)
+    assert found["losses"] == list(enumerate(losses(), 1)), "values after the checkpoint are replaced"
+
+
+class _Drawn:
+    """What a figure has of matplotlib's."""
+
+    def savefig(self, file, **options):
+        file.write(Image(torch.ones(3, 2, 2)).encoded())
+
+
+def _read_aim(rank, folder):
+    """Read the only run with Aim, in a process of its own: the writer's caches are not those of a reader."""
+    aim = importlib.import_module("aim")
+    repo = aim.Repo(str(folder))
+    (name,) = repo.list_all_runs()
+    importlib.import_module("aim.sdk.index_manager").RepoIndexManager(repo).index(name)  # as `aim up` does
+    found = aim.Run(name, repo=repo, read_only=True)
+    (values,) = [metric.data.items_list() for metric in found.metrics() if metric.name == "train/loss"]
+    infos = found.collect_sequence_info(("images", "texts", "distributions", "audios"))
+    context = importlib.import_module("aim.storage.context").Context({})
+    (image,) = found.get_image_sequence("examples/first", context).data.values_list()[0]
+    return {
+        "hash": found.hash,
+        "name": found.name,
+        "experiment": found.experiment,
+        "hparams": dict(found["hparams"]),
+        "losses": list(zip(values[0], values[1][0], strict=True)),
+        "media": {one["name"]: kind for kind, some in infos.items() for one in some},
+        "pixel": image.to_pil_image().convert("RGB").getpixel((0, 0)),
+    }
 
 
 def test_trackio(tmp_path):

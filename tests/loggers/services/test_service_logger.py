@@ -14,7 +14,7 @@ import torch
 from lightlib import registry
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError, MisconfigurationException
-from lightlib.loggers import ClearMLLogger, DVCLiveLogger, TrackioLogger
+from lightlib.loggers import AimLogger, ClearMLLogger, DVCLiveLogger, TrackioLogger
 from lightlib.loggers.background_calls import BackgroundCalls
 from lightlib.loggers.media import Audio, Figure, Histogram, Image, Table, Text
 from lightlib.loggers.services.service_logger import ServiceLogger
@@ -163,7 +163,8 @@ def test_it_can_be_pickled():
 
 
 @pytest.mark.parametrize(
-    ("kind", "package"), [(TrackioLogger, "trackio"), (DVCLiveLogger, "dvclive"), (ClearMLLogger, "clearml")]
+    ("kind", "package"),
+    [(TrackioLogger, "trackio"), (DVCLiveLogger, "dvclive"), (ClearMLLogger, "clearml"), (AimLogger, "aim")],
 )
 def test_a_missing_package_is_named_before_training(kind, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
@@ -179,7 +180,7 @@ ITEMS = [
     Text("t"),
     Histogram([0.0, 1.0], bins=2),
     Audio([0.5], 8000),
-    Figure(SimpleNamespace(savefig=lambda file, **options: file.write(b"png"))),
+    Figure(SimpleNamespace(savefig=lambda file, **options: file.write(Image(torch.zeros(1, 2, 3)).encoded()))),
 ]
 
 
@@ -200,7 +201,7 @@ def stand_in(monkeypatch):
 
     def put(name):
         module = ModuleType(name)
-        for each in ("init", "Image", "Table", "Markdown", "Live", "Task"):
+        for each in ("init", "Image", "Table", "Markdown", "Live", "Task", "Run", "Audio", "Distribution", "Text"):
             setattr(module, each, MagicMock(name=each))
         monkeypatch.setitem(sys.modules, name, module)
         return module
@@ -269,6 +270,37 @@ def test_the_calls_of_clearml(stand_in):
     log_all(again)
     assert module.Task.init.call_args.kwargs["continue_last_task"] == "id"
     module.Task.set_offline.assert_not_called()
+
+
+def test_the_calls_of_aim(stand_in):
+    module = stand_in("aim")
+    run = module.Run.return_value
+    run.hash = "hash"
+    logger = AimLogger("repo", "digits", "first", log_system_params=True)
+    log_all(logger)
+    quiet = {"system_tracking_interval": None, "capture_terminal_logs": False}
+    module.Run.assert_called_once_with(
+        None, repo="repo", experiment="digits", force_resume=False, log_system_params=True, **quiet
+    )
+    assert run.name == "first"
+    assert [call.args for call in run.set.call_args_list] == [(("hparams", "lr"), 0.1), (("hparams", "api_key"), "***")]
+    first, *media = [(call.args[0], call.kwargs) for call in run.track.call_args_list]
+    assert first == (0.5, {"name": "train/loss", "step": 3})
+    _, text, histogram, audio, _ = media
+    assert text == (module.Text.return_value, {"name": "a/b", "step": 4})
+    assert histogram[0] is module.Distribution.return_value
+    module.Distribution.assert_called_once_with(hist=[1, 1], bin_range=(0.0, 1.0))
+    assert audio[0] is module.Audio.return_value
+    assert [call.args[0].size for call in module.Image.call_args_list] == [(3, 2), (3, 2)]
+    run.report_successful_finish.assert_not_called()
+    run.close.assert_called_once_with()
+    again, chosen = AimLogger(), AimLogger(run_hash="mine")
+    for each in (again, chosen):
+        each.load_state_dict(logger.state_dict())
+    assert (again.version, chosen.version) == ("hash", "mine")
+    log_all(again)
+    assert module.Run.call_args.args == ("hash",)
+    assert module.Run.call_args.kwargs["force_resume"]
 
 
 def test_the_version_of_clearml_stays_that_of_the_start(stand_in, patience):
