@@ -359,7 +359,7 @@ class Builder:
         plan = self.plan(train_data.expected_batches if train_data is not None else 0)
         check_optimization(module, settings)
         given, configs = self.timed(module, "configure_optimizers", configure)(
-            module, plan, not overrides(module, Module, "lr_scheduler_step"), self._eval_batches
+            module, plan.rest(progress), not overrides(module, Module, "lr_scheduler_step"), self._eval_batches
         )
         check_schedulers(module, configs)
         optimizers = [strategy.optimizer(optimizer) for optimizer in given]

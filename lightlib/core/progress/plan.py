@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lightlib.core.progress.progress import Progress
 
@@ -71,6 +71,19 @@ class Plan:
         if steps >= self.max_steps or progress.epoch >= self.max_epochs or self.num_batches == 0:
             return True
         return progress.epoch_batch >= self.last_epoch_batches and progress.epoch + 1 >= self.max_epochs
+
+    def rest(self, progress: Progress) -> Plan:
+        """Return the plan of a run that begins at `progress`, as the schedules of a further `fit` do.
+
+        Example:
+            >>> plan = Plan(num_batches=10, max_epochs=5)
+            >>> plan.rest(Progress(epoch=2, batch=20, step=20)).total_steps
+            30
+        """
+        if not progress.batch:
+            return self
+        max_steps = min(self.max_steps - progress.step - progress.more, self.total_steps - progress.step)
+        return replace(self, max_epochs=self.max_epochs - progress.epoch, max_steps=max_steps)
 
     def ends(self, progress: Progress, exhausted: bool) -> bool:
         """Whether the run ends after this batch."""
