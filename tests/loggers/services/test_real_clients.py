@@ -131,6 +131,7 @@ def test_aim_continues_the_run(tmp_path):
 
 def _aim(rank, folder):
     logger = AimLogger(folder, "digits", "first")
+    assert logger.experiment.hash, "opened before the run"
     fit(logger, media=[Figure(_Drawn()), Audio([0.5], 8000)])
     (found,) = ranks(1, _read_aim, folder)
     assert found["losses"] == list(enumerate(losses(), 1))
@@ -145,7 +146,7 @@ def _aim(rank, folder):
 
 def _aim_resumed(rank, folder):
     first, again = AimLogger(folder), AimLogger(folder)
-    assert first.experiment.hash, "opened before the first checkpoint"
+    assert first.experiment.hash, "opened before the run"
     fit(first, SavesAt(folder / "saved.ckpt", 3))
     fit(again, ckpt_path=folder / "saved.ckpt")
     assert again.version == first.version
