@@ -21,7 +21,7 @@ _OF_HARDWARE = """
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(_OF_HARDWARE.split(), _HARDWARE),
     "ACCELERATOR_REGISTRY": "declare an entry point of the group lightlib.accelerators.",
-    "LitLogger": "use TensorBoardLogger or CSVLogger for files, or WandbLogger for a hosted service.",
+    "LitLogger": "use TensorBoardLogger or CSVLogger for files, or WandbLogger or AimLogger for a service.",
     "STRATEGY_REGISTRY": "declare an entry point of the group lightlib.strategies.",
     "ScheduleWrapper": "use lightlib.profilers.PyTorchProfiler(schedule=…).",
     "ServableModuleValidator": "send a request to the server of your choice in a test.",

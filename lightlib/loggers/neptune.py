@@ -19,5 +19,5 @@ class NeptuneLogger(DummyLogger):
         raise MisconfigurationException(
             "NeptuneLogger cannot be used: neptune.ai has closed its service, so there is no server to log to.",
             expected="a logger whose service exists.",
-            fix="use TensorBoardLogger, CSVLogger, WandbLogger, MLFlowLogger or CometLogger.",
+            fix="use TensorBoardLogger or CSVLogger for files, AimLogger for a page, or WandbLogger for a service.",
         )

@@ -78,7 +78,7 @@ def test_a_usual_program_runs_unchanged(scanned, tmp_path):
         ("L.pytorch.tuner.Nothing", ("unknown", "lightning.pytorch.tuner.Nothing")),
         ("L.pytorch.callbacks.Timer", None),
         ("from lightning.pytorch.tuner import Tuner", None),
-        ("from lightning.pytorch.loggers import LitLogger", ("later", "lightning.pytorch.loggers.LitLogger")),
+        ("from lightning.pytorch.loggers import LitLogger", ("absent", "lightning.pytorch.loggers.LitLogger")),
         ("from lightning.pytorch.loops import _Loop9", ("private", "lightning.pytorch.loops._Loop9")),
         ("import lightning.app", ("unknown", "lightning.app")),
         ("from pytorch_lightning.metrics import Accuracy", ("unknown", "pytorch_lightning.metrics.Accuracy")),

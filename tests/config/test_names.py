@@ -269,7 +269,7 @@ def test_other_paths_stay(path):
     ("path", "words"),
     [
         ("lightning.pytorch.strategies.XLAStrategy", "Fix: use a CPU, CUDA or MPS device"),
-        ("lightning.pytorch.loggers.LitLogger", "Expected: one of lightlib.loggers: CSVLogger, "),
+        ("lightning.pytorch.loggers.LitLogger", "Expected: one of lightlib.loggers: AimLogger, "),
         ("lightning.fabric.plugins.environments.XLAEnvironment", "Expected: one of lightlib.launch: "),
     ],
 )

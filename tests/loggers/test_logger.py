@@ -82,7 +82,7 @@ def test_one_class_may_derive_from_a_logger_for_fabric_and_from_the_base():
 def test_every_logger_is_one_for_fabric():
     names = [name for name in lightlib.loggers.__all__ if name.endswith("Logger") and name != "FabricLogger"]
     kinds = [getattr(lightlib.loggers, name) for name in names if name != "NeptuneLogger"]
-    assert len(kinds) == 11
+    assert len(kinds) == 12
     assert all(issubclass(kind, Logger) and issubclass(kind, FabricLogger) for kind in kinds)
 
 
