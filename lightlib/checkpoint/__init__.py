@@ -8,6 +8,7 @@ from lightlib import lazy
 
 if TYPE_CHECKING:
     from lightlib.checkpoint.storage.label import Label
+    from lightlib.checkpoint.storage.mapping import storage_url
     from lightlib.checkpoint.tools.inspection import Inspection, inspect
     from lightlib.checkpoint.tools.publish import publish
     from lightlib.checkpoint.tools.verbs import Verified, consolidate, convert, export, load, verify
@@ -22,6 +23,7 @@ __all__ = [
     "inspect",
     "load",
     "publish",
+    "storage_url",
     "verify",
 ]
 
@@ -37,6 +39,7 @@ _get, _names = lazy.attributes(
         "inspect": "tools.inspection",
         "load": "tools.verbs",
         "publish": "tools.publish",
+        "storage_url": "storage.mapping",
         "verify": "tools.verbs",
     },
 )

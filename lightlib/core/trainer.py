@@ -16,6 +16,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.background import BackgroundWriter
+from lightlib.checkpoint.storage.mapping import storage_of
 from lightlib.core import spawned
 from lightlib.core.audit import Audit, audit
 from lightlib.core.default_callbacks import all_callbacks
@@ -116,7 +117,8 @@ class Trainer(TrainerViews):
         plugins: A Precision, as in Lightning; or an Environment or its name, which gives the rank of this process.
         sync_batchnorm: Synchronise batch norm over processes. Default False.
         reload_dataloaders_every_n_epochs: Request the loaders again every n epochs. Default 0: never.
-        default_root_dir: The folder for logs and checkpoints. Default: the current folder.
+        default_root_dir: The folder for logs and checkpoints, local or remote, or a mapping for
+            :func:`lightlib.checkpoint.storage_url`. Default: the current folder.
         enable_autolog_hparams: Log the hyperparameters. Default True.
         save_user_state: Save in checkpoints the parts of your objects that change in training, and restore them
             (attributes, training flags, ``requires_grad``, generators, metrics; ``docs/checkpoints.md``). Default True.
@@ -176,7 +178,7 @@ class Trainer(TrainerViews):
         plugins: Plugin | list[Plugin] | None = None,
         sync_batchnorm: bool = False,
         reload_dataloaders_every_n_epochs: int = 0,
-        default_root_dir: str | Path | None = None,
+        default_root_dir: str | Path | Mapping[str, Any] | None = None,
         enable_autolog_hparams: bool = True,
         save_user_state: bool = True,
         model_registry: str | None = None,
@@ -184,7 +186,9 @@ class Trainer(TrainerViews):
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self.settings = Settings.of(arguments)
-        self.default_root_dir = _root(default_root_dir)
+        # Kept, so that a process that gets a copy of the Trainer has the options of the store.
+        self._storage = storage_of(default_root_dir) if isinstance(default_root_dir, Mapping) else None
+        self.default_root_dir = _root(default_root_dir if self._storage is None else self._storage.address)
         self.num_nodes = integer("num_nodes", num_nodes, 1)
         accelerator, devices, plugins = arguments_of(strategy, accelerator, devices, plugins)
         self.accelerator, self.devices = choose(accelerator, devices)
@@ -439,7 +443,8 @@ class Trainer(TrainerViews):
         Args:
             filepath: A local path or a URL.
             weights_only: Leave out what only a resume needs. Default: False.
-            storage_options: None. Options of a store are part of fsspec's configuration.
+            storage_options: Options of fsspec for the store of a URL, such as keys. Default: those of its folder
+                (:func:`lightlib.checkpoint.storage_url`) and of fsspec's configuration.
             format: ``"file"``, gathered and written by rank zero; or ``"directory"``, to which each process writes its
                 shard. Default: the strategy's, which is a file but for some options of FSDP and ModelParallelStrategy.
             writer: A `lightlib.checkpoint.background.BackgroundWriter`: the call lasts for a copy of the state.

@@ -8,6 +8,7 @@ from typing import Any
 
 from lightlib import safe_files
 from lightlib.checkpoint.storage import filesystem as storage
+from lightlib.checkpoint.storage.store import file_system
 from lightlib.errors import MisconfigurationException
 
 HPARAMS_FILE = "hparams.yaml"
@@ -30,10 +31,7 @@ def filesystem(url: str) -> tuple[Any, str]:
         MisconfigurationException: fsspec, or the package it needs for this kind of URL, is not installed.
     """
     try:
-        import fsspec  # optional: fsspec
-
-        found: tuple[Any, str] = fsspec.core.url_to_fs(url)
-        return found
+        return file_system(url)
     except (ImportError, ValueError) as error:
         raise MisconfigurationException(
             f"save_dir {url!r} cannot be opened: {error}",

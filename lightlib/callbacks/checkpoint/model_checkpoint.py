@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -26,6 +26,7 @@ from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.callbacks.monitored import check_mode, final_at_epoch_end
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
+from lightlib.checkpoint.storage.mapping import storage_of
 from lightlib.errors import CheckpointWriteError
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class ModelCheckpoint(NamedCheckpoints):
     killed at any moment and resumed from its newest file ends with the files of an uninterrupted run.
 
     Args:
-        dirpath: Folder of the checkpoints, local or remote. Default: ``checkpoints`` in `trainer.log_dir`, or in
-            `trainer.default_root_dir` when there is no logger.
+        dirpath: Folder of the checkpoints, local or remote, or a mapping for :func:`lightlib.checkpoint.storage_url`.
+            Default: ``checkpoints`` in `trainer.log_dir`, or in `trainer.default_root_dir` when there is no logger.
         filename: Template of the names: metrics in braces, with a format if wanted: ``"{epoch:02d}-{val_loss:.2f}"``.
             Default: ``"{epoch}-{step}"``, where step counts optimizer steps. The extension is added.
         monitor: Metric by which checkpoints are compared. None: the latest one counts as the best.
@@ -96,7 +97,7 @@ class ModelCheckpoint(NamedCheckpoints):
 
     def __init__(
         self,
-        dirpath: str | os.PathLike[str] | None = None,
+        dirpath: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         filename: str | None = None,
         monitor: str | None = None,
         verbose: bool = False,
@@ -118,6 +119,10 @@ class ModelCheckpoint(NamedCheckpoints):
         save_errors: Literal["raise", "warn"] = "raise",
         format: Literal["file", "directory"] | None = None,  # noqa: A002  as in Trainer.save_checkpoint
     ) -> None:
+        self._storage = None
+        if isinstance(dirpath, Mapping):  # kept, so that a process that gets a copy has the options of the store
+            self._storage = storage_of(dirpath)
+            dirpath = self._storage.address
         self.dirpath = absolute(dirpath)
         self.filename = filename
         self.monitor = monitor

@@ -9,6 +9,7 @@ import posixpath
 from functools import partial
 from typing import Any, BinaryIO, cast
 
+from lightlib.checkpoint.storage.options import options_of
 from lightlib.checkpoint.storage.retries import with_retries
 
 # Stores in which an object appears when its upload is completed; in other stores it is written under a temporary name.
@@ -47,7 +48,7 @@ def file_system(path: str) -> tuple[Any, str]:
     """Return fsspec's file system of an address, and the name of the object in it."""
     import fsspec  # optional: fsspec
 
-    return cast("tuple[Any, str]", fsspec.core.url_to_fs(path))
+    return cast("tuple[Any, str]", fsspec.core.url_to_fs(path, **options_of(path)))
 
 
 def object_info(path: str) -> dict[str, Any]:

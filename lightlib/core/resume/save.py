@@ -15,6 +15,7 @@ from lightlib.checkpoint import formats
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
+from lightlib.checkpoint.storage.options import remember
 from lightlib.conventions import active
 from lightlib.core.progress.progress import Progress
 from lightlib.core.resume.extra import checked_extra
@@ -110,12 +111,6 @@ class Saver:
     ) -> None:
         """Check the arguments of `Trainer.save_checkpoint`, and request the save."""
         store = self._run.strategy.extension.store
-        if storage_options is not None and store is None:
-            raise MisconfigurationException(
-                f"save_checkpoint got storage_options={storage_options!r}.",
-                expected="None: options of a store are part of its URL or of fsspec's configuration.",
-                fix="leave it out.",
-            )
         path: object = filepath
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
             raise ArgumentTypeError(
@@ -123,6 +118,8 @@ class Saver:
                 expected="a path or a URL.",
                 fix="trainer.save_checkpoint('model.ckpt')",
             )
+        if storage_options is not None and store is None:
+            _remember_options(os.fspath(path), storage_options)
         given: object = format
         if given is not None and not isinstance(given, str):
             raise ArgumentTypeError(
@@ -226,6 +223,22 @@ class Saver:
             return
         write(content, path, label, kind, strategy, request.storage_options)
         _announce(run, path)
+
+
+def _remember_options(path: str, options: object) -> None:
+    if not filesystem.is_remote(path):
+        raise MisconfigurationException(
+            f"save_checkpoint got storage_options for the local path {path!r}.",
+            expected="None: only a store that fsspec opens has options.",
+            fix="leave it out.",
+        )
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise ArgumentTypeError(
+            f"save_checkpoint got storage_options of the type {type(options).__name__}.",
+            expected="a dict of fsspec's options for the store.",
+            fix='storage_options={"endpoint_url": "http://localhost:9000"}',
+        )
+    remember(path, options)
 
 
 def refuse_directories(store: object) -> MisconfigurationException:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import INTERRUPTED
+from lightlib.checkpoint.storage.store import file_system
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -34,10 +35,8 @@ class Seen:
                 return os.lstat(filesystem.local_path(path)).st_mtime
             except FileNotFoundError:
                 return 0.0
-        import fsspec  # optional: fsspec
-
         index = filesystem.join(path, filesystem.INDEX)
-        files, name = fsspec.core.url_to_fs(index if filesystem.exists(index) else path)
+        files, name = file_system(index if filesystem.exists(index) else path)
         try:
             return float(filesystem.with_retries(path, lambda: files.modified(name)).timestamp())
         except (FileNotFoundError, NotImplementedError):

@@ -136,8 +136,8 @@ class TestSaving:
     def test_storage_options(self, run):
         with refused(
             WRONG,
-            "save_checkpoint got storage_options={}.",
-            "None: options of a store are part of its URL or of fsspec's configuration.",
+            "save_checkpoint got storage_options for the local path 'a.ckpt'.",
+            "None: only a store that fsspec opens has options.",
             "leave it out.",
         ):
             run.save_checkpoint("a.ckpt", storage_options={})
