@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lightlib import launch as launch
     from lightlib import loggers as loggers
     from lightlib import optim as optim
+    from lightlib import paths as paths
     from lightlib import precision as precision
     from lightlib import profilers as profilers
     from lightlib import samplers as samplers
@@ -74,7 +75,7 @@ _get, _names = lazy.attributes(
     },
     (
         "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "fabric", "launch",
-        "loggers", "optim", "precision", "profilers", "samplers", "strategies", "testing",
+        "loggers", "optim", "paths", "precision", "profilers", "samplers", "strategies", "testing",
     ),
 )  # fmt: skip
 

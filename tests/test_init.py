@@ -14,7 +14,7 @@ from tests.processes import programs
 
 PACKAGES = (
     "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "fabric", "launch",
-    "loggers", "optim", "precision", "profilers", "samplers", "strategies", "testing",
+    "loggers", "optim", "paths", "precision", "profilers", "samplers", "strategies", "testing",
 )  # fmt: skip
 
 

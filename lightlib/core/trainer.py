@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torch.autograd import set_detect_anomaly
 
-from lightlib import report
+from lightlib import paths, report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.callbacks.callback import Callback
@@ -545,4 +545,4 @@ def _root(given: Any) -> str:
         raise ArgumentTypeError(
             f"default_root_dir is {shown(given)}.", expected="a path.", fix="Trainer(default_root_dir='runs')"
         )
-    return os.path.expanduser(os.fspath(given or os.getcwd()))
+    return paths.resolve(os.path.expanduser(os.fspath(given or os.getcwd())))

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
+from lightlib import paths
 from lightlib.checkpoint.storage import local, store, upload
 from lightlib.checkpoint.storage.claims import claim
 from lightlib.checkpoint.storage.local import INDEX, Writer, flush_folder, make_folder, write_error
@@ -134,6 +135,7 @@ def _refuse_folder(target: str) -> None:
 
 def name_aside(path: str | os.PathLike[str]) -> str:
     """Return a hidden name next to a local `path` for an incomplete file; `remove_leftovers` recognizes it."""
+    paths.check_writable(local_path(path))
     folder, name = os.path.split(local_path(path).rstrip(os.sep))
     ending = f".{os.getpid()}-{secrets.token_hex(4)}.part"
     room = LONGEST_NAME - 1 - len(ending)
@@ -193,6 +195,7 @@ def remove(path: str | os.PathLike[str]) -> None:
         upload.remove(name, first=INDEX)
         return
     target = local_path(name).rstrip(os.sep)
+    paths.check_writable(target)
     if not os.path.isdir(target) or os.path.islink(target):
         os.unlink(target)
         return
@@ -211,6 +214,8 @@ def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
         copy(source, target)
         remove(source)
         return
+    for each in (source, target):
+        paths.check_writable(local_path(each))
     local.rename(local_path(source), local_path(target))
 
 

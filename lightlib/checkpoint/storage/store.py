@@ -9,6 +9,7 @@ import posixpath
 from functools import partial
 from typing import Any, BinaryIO, cast
 
+from lightlib import paths
 from lightlib.checkpoint.storage.options import options_of
 from lightlib.checkpoint.storage.retries import with_retries
 
@@ -29,13 +30,13 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """Return a path for the `os` functions: "file:///a" becomes "/a", other paths are unchanged.
+    """Return a path for the `os` functions: "file:///a" becomes "/a", mounts are applied, other paths stay.
 
     Example:
         >>> local_path("file:///a/b"), local_path("a/b")
         ('/a/b', 'a/b')
     """
-    return os.fspath(path).removeprefix("file://").removeprefix("local://")
+    return paths.resolve(os.fspath(path).removeprefix("file://").removeprefix("local://"))
 
 
 def is_object_store(files: Any) -> bool:
