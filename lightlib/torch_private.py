@@ -46,6 +46,11 @@ __all__ = [
 is_profiled: Callable[[], bool] = torch.autograd._profiler_enabled  # type: ignore[attr-defined]  # noqa: SLF001
 
 
+def unflattened_mesh(mesh: DeviceMesh, sizes: tuple[int, ...], names: tuple[str, ...]) -> DeviceMesh:
+    """Return the processes of a mesh of one dimension as one of several, within the same root mesh."""
+    return mesh._unflatten(0, sizes, names)  # noqa: SLF001
+
+
 def flattened_mesh(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> DeviceMesh:
     """Flatten several dimensions of `mesh` into one, which the full mesh then knows by `name`."""
     return mesh[names]._flatten(name)  # noqa: SLF001

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lightlib.strategies.axes.plan import ParallelPlan
     from lightlib.strategies.axes.replicate import Replicate
     from lightlib.strategies.axes.shard import Shard
-    from lightlib.strategies.axes.tensor import Tensor
+    from lightlib.strategies.axes.tensor.axis import Tensor
     from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
     from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
     from lightlib.strategies.group.collectives import Collectives
@@ -74,7 +74,7 @@ _get, _names = lazy.attributes(
         "SingleDeviceStrategy": "single",
         "AxisContext": "axes.axis",
         "Strategy": "strategy",
-        "Tensor": "axes.tensor",
+        "Tensor": "axes.tensor.axis",
         **dict.fromkeys(_PRESETS, "presets"),
     },
 )

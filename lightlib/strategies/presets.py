@@ -13,7 +13,7 @@ from torch import nn
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
-from lightlib.strategies.axes.tensor import Tensor
+from lightlib.strategies.axes.tensor.axis import Tensor
 from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
@@ -155,18 +155,51 @@ class FSDPStrategy(MeshStrategy):
 
 
 class TensorParallelStrategy(MeshStrategy):
-    """Tensor parallelism: each process has a shard of every matrix; `options` are those of the `Tensor` axis."""
+    """Tensor parallelism: each process has a shard of every matrix; `options` are those of the `Tensor` axis.
+
+    Args:
+        tensor_parallel_size: Processes that share one batch; -1 (default): as many as are left.
+        mode: ``"1d"`` (default) or ``"2d"``, as for the `Tensor` axis; or ``"2.5d"`` and ``"3d"``, which are ``"2d"``
+            with a third dimension of `depth` processes, over which batches are split: in ``"2.5d"`` it has replicas of
+            the matrices (`replicate`), in ``"3d"`` shards of them, which are gathered for use (`shard`).
+        depth: The size of the third dimension, with ``"2.5d"`` and ``"3d"``.
+        process_group_backend, timeout: As in DDPStrategy.
+        options: Of the `Tensor` axis.
+
+    Raises:
+        MisconfigurationException: `depth` without such a mode, or the mode without it.
+
+    Example:
+        >>> strategy = TensorParallelStrategy(4, mode="2.5d", depth=2)
+        >>> strategy.sizes["replicate"], strategy.sizes["tensor"]
+        (2, 4)
+    """
 
     def __init__(
         self,
         tensor_parallel_size: int = -1,
         *,
+        mode: Literal["1d", "2d", "2.5d", "3d"] = "1d",
+        depth: int | None = None,
         process_group_backend: str | None = None,
         timeout: timedelta | float | None = None,
         **options: Any,
     ) -> None:
+        if mode not in ("1d", "2d", "2.5d", "3d"):
+            raise UnknownNameError("mode of TensorParallelStrategy", mode, ("1d", "2d", "2.5d", "3d"))
+        deep = {"2.5d": "replicate", "3d": "shard"}.get(mode)
+        if (depth is None) != (deep is None):
+            raise MisconfigurationException(
+                f"TensorParallelStrategy(mode={mode!r}, depth={depth}).",
+                expected="a depth with the modes '2.5d' and '3d' only.",
+                fix="TensorParallelStrategy(4, mode='2.5d', depth=2)",
+            )
         super().__init__(
-            tensor=Tensor(tensor_parallel_size, **options), process_group_backend=process_group_backend, timeout=timeout
+            replicate=depth if deep == "replicate" and depth is not None else 1,
+            shard=depth if deep == "shard" and depth is not None else 1,
+            tensor=Tensor(tensor_parallel_size, mode="1d" if mode == "1d" else "2d", **options),
+            process_group_backend=process_group_backend,
+            timeout=timeout,
         )
 
 
@@ -243,6 +276,8 @@ _NAMED: dict[str, Callable[[], Strategy]] = {
     "pipeline": PipelineStrategy,
     "tensor": TensorParallelStrategy,
     "zero1": partial(DDPStrategy, zero=True),
+    "zero2": partial(FSDPStrategy, sharding_strategy="SHARD_GRAD_OP"),
+    "zero3": FSDPStrategy,
 }
 
 

@@ -21,9 +21,14 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     (".*", r"\w+(\.\w+)?\.param_groups|optimizer\._opt_called", "torch.optim: schedulers assign them too"),
     (".*", r"torch\.backends\.\w+\.\w+|_attention\._cp_options\.\w+", "torch: switches of the process"),
     (
-        "lightlib/strategies/axes/tensor.py",
-        r"here\[name\]\.key|part\.activation_relu_or_gelu",
+        "lightlib/strategies/axes/tensor/(axis|trial).py",
+        r"here\[name\]\.key|part\.activation_relu_or_gelu|part\.get_submodule\(name\)\.key",
         "read by forward methods",
+    ),
+    (
+        "lightlib/strategies/axes/tensor/planes.py",
+        r"layer\.forward",
+        "a wrapping module would change the names of parameters",
     ),
     (
         "lightlib/strategies/axes/transforms.py",

@@ -14,7 +14,7 @@ from tests.processes import programs
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-SCRIPTS = ("strategies", "launching")  # pages that start a second process, which runs the page again
+SCRIPTS = ("strategies", "launching", "tensor")  # pages that start a second process, which runs the page again
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 # Deviations that the pages must explain to users of Lightning, each with words that its row must contain.
 DEVIATIONS = {

@@ -14,7 +14,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 from lightlib.report import PossibleUserWarning
 from lightlib.strategies.axes.plan import ParallelPlan
 from lightlib.strategies.axes.tensor import Tensor, transformer_plan
-from lightlib.strategies.axes.tensor_plan import automatic_plan
+from lightlib.strategies.axes.tensor.proposal import proposed
 from tests.distributed.runs import Decoder
 
 
@@ -43,25 +43,25 @@ def normalized(x):
 
 def test_pairs_with_elementwise_functions_between_are_found():
     module = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.0), nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2))
-    assert automatic_plan(module, 2)[0] == {"0": "colwise", "3": "rowwise"}
-    assert automatic_plan(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 4)), 2)[0] == {}
-    assert automatic_plan(nn.Sequential(nn.Linear(4, 8), nn.Softmax(-1), nn.Linear(8, 4)), 2)[0] == {}
+    assert proposed(module, 2).styles == {"0": "colwise", "3": "rowwise"}
+    assert proposed(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 4)), 2).styles == {}
+    assert proposed(nn.Sequential(nn.Linear(4, 8), nn.Softmax(-1), nn.Linear(8, 4)), 2).styles == {}
 
 
 def test_usual_names_are_taken_only_when_a_trial_confirms_them():
-    assert automatic_plan(Network(F.gelu), 2)[0] == {"fc1": "colwise", "fc2": "rowwise"}
-    assert automatic_plan(Network(nn.GELU()), 2)[0] == {"fc1": "colwise", "fc2": "rowwise"}
-    assert automatic_plan(Network(normalized), 2)[0] == {}
-    assert automatic_plan(Network(nn.LayerNorm(8)), 2)[0] == {}
+    assert proposed(Network(F.gelu), 2).styles == {"fc1": "colwise", "fc2": "rowwise"}
+    assert proposed(Network(nn.GELU()), 2).styles == {"fc1": "colwise", "fc2": "rowwise"}
+    assert proposed(Network(normalized), 2).styles == {}
+    assert proposed(Network(nn.LayerNorm(8)), 2).styles == {}
     with torch.device("meta"):
         without_memory = Network(F.relu)
-    assert automatic_plan(without_memory, 2)[0] == {"fc1": "colwise", "fc2": "rowwise"}
+    assert proposed(without_memory, 2).styles == {"fc1": "colwise", "fc2": "rowwise"}
 
 
 def test_the_trial_changes_nothing():
     module, before = Network(nn.Dropout(0.5)), torch.get_rng_state()
     values = {name: value.clone() for name, value in module.state_dict().items()}
-    assert automatic_plan(module, 2)[0]
+    assert proposed(module, 2).styles
     assert torch.equal(torch.get_rng_state(), before)
     assert module.between.training
     assert all(torch.equal(value, values[name]) for name, value in module.state_dict().items())
@@ -69,9 +69,9 @@ def test_the_trial_changes_nothing():
 
 def test_layers_that_do_not_divide_are_left_whole():
     module = nn.Sequential(Network(F.relu), nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 6)))
-    found, uneven = automatic_plan(module, 4)
-    assert found == {"0.fc1": "colwise", "0.fc2": "rowwise"}
-    assert uneven == ["1.0", "1.2"]
+    found = proposed(module, 4)
+    assert found.styles == {"0.fc1": "colwise", "0.fc2": "rowwise"}
+    assert found.left == dict.fromkeys(["1.0", "1.2"], "4 does not divide out_features=9 of 1.0")
 
 
 def test_the_plan_for_transformer_blocks():
@@ -113,7 +113,7 @@ def test_nothing_found_shows_the_plan_to_write_for_this_module():
 
 
 def test_nothing_that_divides_says_so():
-    with pytest.raises(MisconfigurationException, match=r"0 could, but 2 does not divide its out_features"):
+    with pytest.raises(MisconfigurationException, match=r"0, 2: 2 does not divide out_features=9 of 0\."):
         check(nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 4)))
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import distributed, nn
@@ -23,25 +23,17 @@ from torch.distributed.tensor.parallel import (
 
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning, info, warn
-from lightlib.strategies.axes.autograd_collectives import gathered, shard_of
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
 from lightlib.strategies.axes.shard import own_memory
-from lightlib.strategies.axes.tensor_plan import (
-    automatic_plan,
-    check_styles,
-    head_counts,
-    no_plan,
-    patterns,
-    resolved,
-    transformer_plan,
-)
-from lightlib.torch_private import tied_parameters
+from lightlib.strategies.axes.tensor import planes
+from lightlib.strategies.axes.tensor.names import below, head_counts
+from lightlib.strategies.axes.tensor.plan import check_styles, no_plan, resolved
+from lightlib.strategies.axes.tensor.proposal import Proposal, proposed
+from lightlib.strategies.axes.tensor.sequence import TOKENS, join_tokens, split_tokens, with_norms
+from lightlib.strategies.axes.tensor.verify import FirstForward
+from lightlib.torch_private import tied_parameters, unflattened_mesh
 from lightlib.tree import map_tensors
-
-__all__ = ["Tensor", "transformer_plan"]
-
-_TOKENS = 1  # the sequence dimension of the activations between blocks
 
 
 class Tensor(Axis):
@@ -59,10 +51,13 @@ class Tensor(Axis):
     - ``"replicate"``: full, as layers that are not named.
     - a `ParallelStyle` of `torch.distributed.tensor.parallel`.
 
-    Without a plan, pairs of Linear layers with elementwise functions between them are split. The usual layers of
-    transformer blocks are found by :func:`transformer_plan`, which is for `parallel_plan`. An attention whose
-    projections are split gets its part of the heads: attributes such as ``num_heads`` and ``n_kv_heads`` of the module
-    that holds them are divided by the size.
+    Without a plan, or with one of nothing but ``"replicate"``, the forward of each module is traced, and Linear layers
+    that give their outputs only to other Linear layers are split: with elementwise functions between them, or where a
+    trial with random weights gives the same results, as for the heads of attention. What is split, and why the rest is
+    not, is logged, and the first forward compares the outputs with those of unsplit layers.
+
+    An attention whose projections are split gets its part of the heads: attributes such as ``num_heads`` and
+    ``n_kv_heads`` of the module that holds them are divided by the size.
 
     Args:
         size: Processes; -1: as many as are left.
@@ -72,6 +67,10 @@ class Tensor(Axis):
             the module's plan.
         sequence_parallel: Split also what blocks give each other, along the sequence (dimension 1): less memory for
             the same communication. Norms in the blocks become ``"sequence"``. Default False.
+        mode: ``"1d"`` (default), or ``"2d"``: the processes form rows and columns, and each matrix is split in both
+            dimensions. Heads and the features between two layers are split over the rows only, so fewer of them
+            suffice, and a process exchanges with its row or its column.
+        dims: With ``"2d"``, the numbers of rows and columns. Default: as near to a square as possible.
 
     Raises:
         MisconfigurationException: The plan does not fit the module: the message has the names and numbers.
@@ -96,29 +95,41 @@ class Tensor(Axis):
         plan: Mapping[str, str | ParallelStyle] | None = None,
         loss_parallel: bool | None = None,
         sequence_parallel: bool = False,
+        mode: Literal["1d", "2d"] = "1d",
+        dims: tuple[int, int] | None = None,
     ) -> None:
+        planes.check_mode(mode, dims)
         self.size, self.plan = size, plan
         self.loss_parallel, self.sequence_parallel = loss_parallel, sequence_parallel
+        self.mode, self.dims = mode, dims
+        self._planes: DeviceMesh | None = None
         self._styles: dict[str, Any] = {}
         self._blocks: list[str] = []
         self._heads: list[tuple[str, str, int]] = []
         self._splits_scores = False
+        self._proposal: Proposal | None = None
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
         plan = self.plan if self.plan is not None else site.plan.tensor
+        rows, columns = (self.size, 1) if self.mode == "1d" else planes.dims_of(self.size, self.dims)
         self._splits_scores = site.plan.loss_parallel if self.loss_parallel is None else self.loss_parallel
-        if plan:
-            self._styles = resolved(module, plan)
+        given = resolved(module, plan)
+        if any(style != "replicate" for style in given.values()):
+            self._styles = given
         else:
-            self._styles, uneven = automatic_plan(module, self.size)
+            self._proposal = proposed(module, rows, given, columns)
+            self._styles = dict(self._proposal.styles)
             if not self._styles:
-                raise no_plan(module, self.size, uneven)
-            info(f"tensor={self.size} splits {', '.join(patterns(self._styles, module))}; the rest is not split.")
+                raise no_plan(module, self.size, self._proposal.left)
+            info(self._proposal.described(module, rows, columns))
         self._blocks = list(blocks_of(module, site.plan))
-        check_styles(module, self._styles, self.size, self._blocks)
-        self._heads = head_counts(module, self._styles)
+        check_styles(module, self._styles, rows, self._blocks)
+        if self.mode == "2d":
+            planes.check_layers(module, self._styles, columns)
+            self._refuse_with_planes()
+        self._heads = self._proposal.heads if self._proposal is not None else head_counts(module, self._styles)
         if self.sequence_parallel:
-            self._styles = _with_norms(module, self._styles, site)
+            self._styles = with_norms(module, self._styles, site)
         if self._splits_scores and not any(_gives_scores(module, *entry) for entry in self._styles.items()):
             raise MisconfigurationException(
                 "loss_parallel=True, but the tensor plan splits no scores.",
@@ -133,40 +144,72 @@ class Tensor(Axis):
         redistribute = logging.getLogger("torch.distributed.tensor._redistribute")
         redistribute.setLevel(logging.ERROR)  # reducing twice is intended
         mesh = self._mesh = site.mesh["tensor"]
+        rows = self.size
+        if self.mode == "2d":
+            sizes = rows, _ = planes.dims_of(self.size, self.dims)
+            self._planes = self._planes or unflattened_mesh(mesh, sizes, planes.NAMES)
         self._module = module
         ties = tied_parameters(module)
         here = dict(module.named_modules())  # a pipeline's stage has only some of them
         blocks = [name for name in self._blocks if name in here]
+        verified = self._verified(here, blocks)
         for name, style in self._styles.items():
             if name in here and style != "replicate":
-                within = self.sequence_parallel and any(name.startswith(f"{block}.") for block in blocks)
-                made = style if isinstance(style, ParallelStyle) else self._style(here[name], style, within)
                 if not any(parameter.is_meta for parameter in here[name].parameters()):
                     here[name].to(site.device)
+                if self._planes is not None:
+                    planes.split(here[name], style, self._planes)
+                    continue
+                within = self.sequence_parallel and any(name.startswith(f"{block}.") for block in blocks)
+                made = style if isinstance(style, ParallelStyle) else self._style(here[name], style, within)
                 parallelize_module(here[name], mesh, made, src_data_rank=None)
         for (first, key), *others in ties:
             for part, other in others:
                 part.register_parameter(other, getattr(first, key))
         for name, key, count in self._heads:
             if name in here:
-                setattr(here[name], key, count // self.size)  # the module's forward reads it
+                setattr(here[name], key, count // rows)  # the module's forward reads it
         for part in module.modules():
             if isinstance(part, nn.TransformerEncoderLayer):
                 part.activation_relu_or_gelu = 0  # torch's fused kernel for evaluation takes no shards of matrices
         for block in blocks:
             here[block].register_forward_hook(own_memory)
         if self.sequence_parallel:
-            here[blocks[0]].register_forward_pre_hook(partial(_split_tokens, mesh), with_kwargs=True)
-            here[blocks[-1]].register_forward_hook(partial(_join_tokens, mesh))
+            here[blocks[0]].register_forward_pre_hook(partial(split_tokens, mesh), with_kwargs=True)
+            here[blocks[-1]].register_forward_hook(partial(join_tokens, mesh))
+        for one in verified:
+            one.watch()
+
+    def _verified(self, here: dict[str, nn.Module], blocks: list[str]) -> list[FirstForward]:
+        """Return the checks of an automatic plan, one for each block, or other module, with split layers."""
+        units: dict[str, dict[str, list[str]]] = {}
+        for part, groups in self._proposal.parts.items() if self._proposal is not None else ():
+            if part in here:
+                unit = next((block for block in blocks if f"{part}.".startswith(f"{block}.")), part)
+                layers = [name for group in groups for name in (*group.first, *group.second)]
+                units.setdefault(unit, {})[below(part, unit)] = [below(name, part) for name in layers]
+        tokens = self._mesh if self.sequence_parallel else None
+        return [
+            FirstForward(name, here[name], parts, tokens if name in blocks else None) for name, parts in units.items()
+        ]
+
+    def _refuse_with_planes(self) -> None:
+        for name, given in {"sequence_parallel": self.sequence_parallel, "loss_parallel": self._splits_scores}.items():
+            if given:
+                raise MisconfigurationException(
+                    f"Tensor(mode='2d', {name}=True): activations between layers are full with mode='2d'.",
+                    expected="one of the two.",
+                    fix=f"{name}=False, or mode='1d'",
+                )
 
     def _style(self, part: nn.Module, style: str, within: bool) -> ParallelStyle:
-        tokens = Shard(_TOKENS) if within else Replicate()
+        tokens = Shard(TOKENS) if within else Replicate()
         if style == "colwise":
             return ColwiseParallel(input_layouts=tokens)
         if style == "rowwise":
             return RowwiseParallel(output_layouts=tokens)
         if style == "sequence":
-            return SequenceParallel(sequence_dim=_TOKENS, use_local_output=True)
+            return SequenceParallel(sequence_dim=TOKENS, use_local_output=True)
         if isinstance(part, nn.Embedding):
             return RowwiseParallel(input_layouts=Replicate())
         if self._splits_scores:
@@ -235,7 +278,8 @@ class Tensor(Axis):
 
 
 def _on_tensor(parameter: nn.Parameter) -> bool:
-    return isinstance(parameter, DTensor) and "tensor" in (parameter.device_mesh.mesh_dim_names or ())
+    names = ("tensor", *planes.NAMES)
+    return isinstance(parameter, DTensor) and any(name in names for name in parameter.device_mesh.mesh_dim_names or ())
 
 
 def _gives_scores(module: nn.Module, name: str, style: Any) -> bool:
@@ -253,74 +297,6 @@ def _check_ties(module: nn.Module, styles: Mapping[str, Any]) -> None:
                 expected="the same for all of them.",
                 fix="{" + ", ".join(f'"{name}": "vocab"' for name in given) + "}",
             )
-
-
-# Sequence parallelism
-def _with_norms(module: nn.Module, styles: dict[str, Any], site: AxisContext) -> dict[str, Any]:
-    """Return the styles with the norms in the blocks added.
-
-    Raises:
-        MisconfigurationException: Something in a block would see only a part of the tokens.
-    """
-    if site.sizes["pipeline"] > 1:
-        raise MisconfigurationException(
-            "sequence_parallel=True within a pipeline is not tested.",
-            expected="one of the two.",
-            fix="TensorParallelStrategy(sequence_parallel=False)",
-        )
-    blocks = blocks_of(module, site.plan)
-    if not blocks:
-        raise MisconfigurationException(
-            f"sequence_parallel=True, but {type(module).__name__} has no blocks, between which the sequence is split.",
-            expected="an nn.ModuleList or nn.Sequential of blocks, or their names.",
-            fix='ParallelPlan(blocks=["blocks.*"], tensor={…})',
-        )
-    found = dict(styles)
-    for block, part in blocks.items():
-        for key, child in part.named_modules(prefix=block):
-            own = list(child.named_parameters(recurse=False))
-            if not own or key in styles:
-                continue
-            if any(True for _ in child.children()) or any(parameter.ndim > 1 for _, parameter in own):
-                raise MisconfigurationException(
-                    f"sequence_parallel=True, but {key} ({type(child).__name__}) is not in the tensor plan: it would "
-                    "see a part of the tokens only.",
-                    expected="every layer of the blocks in the plan, except norms.",
-                    fix=f'{{"{key}": "colwise"}} or {{"{key}": "rowwise"}}, or sequence_parallel=False.',
-                )
-            found[key] = "sequence"
-    return found
-
-
-def _split_tokens(mesh: DeviceMesh, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    stream = args[0] if args else None
-    if not isinstance(stream, torch.Tensor) or stream.ndim <= _TOKENS or not stream.is_floating_point():
-        raise MisconfigurationException(
-            "sequence_parallel=True, but the first argument of the first block is no batch of sequences.",
-            expected="block(x, …) with x of shape (batch, tokens, …).",
-            fix="sequence_parallel=False",
-        )
-    others = [one for one in (*args[1:], *kwargs.values()) if isinstance(one, torch.Tensor)]
-    if any(one.ndim == stream.ndim and one.is_floating_point() and len(one) == len(stream) for one in others):
-        raise MisconfigurationException(
-            "sequence_parallel=True, but the blocks take two sequences (cross-attention).",
-            expected="one: only that is split.",
-            fix="sequence_parallel=False",
-        )
-    tokens = stream.shape[_TOKENS]
-    if tokens % mesh.size():
-        raise MisconfigurationException(
-            f"sequence_parallel=True: {tokens} tokens cannot be split over tensor={mesh.size()}.",
-            expected=f"a multiple of {mesh.size()}.",
-            fix="pad the sequences, or sequence_parallel=False",
-        )
-    return (shard_of(stream, _TOKENS, mesh.get_group()), *args[1:]), kwargs
-
-
-def _join_tokens(mesh: DeviceMesh, _: nn.Module, __: Any, output: Any) -> Any:
-    if isinstance(output, tuple):
-        return gathered(output[0], _TOKENS, mesh.get_group()), *output[1:]
-    return gathered(output, _TOKENS, mesh.get_group())
 
 
 def _warn_of_dropout(module: nn.Module, styles: Mapping[str, Any], sequence_parallel: bool) -> None:

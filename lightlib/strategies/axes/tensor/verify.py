@@ -1,0 +1,199 @@
+"""The check of an automatic plan: the first forward of each split module against an unsplit one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.func import functional_call
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.axes.autograd_collectives import gathered, shard_of
+from lightlib.tree import map_tensors, tensors_in
+
+# The largest difference that the order of additions may make, relative to the largest output.
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 3e-2}
+_TOKENS = 1
+
+
+class FirstForward:
+    """Compares, in the first call of a unit, the outputs of its parts with those of an unsplit copy.
+
+    Both run in evaluation mode without gradients, with the same inputs and the same random numbers, and the copy with
+    weights that are gathered for this call.
+
+    Args:
+        name: The name of the unit: a block, or the module that holds the split layers.
+        unit: The unit before it is split.
+        parts: By name within the unit, the split layers of each part, to name in errors.
+        tokens: The mesh over which the unit's inputs are split along the sequence; None if they are not.
+
+    Raises:
+        MisconfigurationException: In the first call: outputs differ; or a layer is called without the unit.
+    """
+
+    def __init__(self, name: str, unit: nn.Module, parts: Mapping[str, list[str]], tokens: DeviceMesh | None) -> None:
+        self._name, self._unit, self._parts, self._tokens = name, unit, parts, tokens
+        self._forward: Callable[..., Any] = unit.forward  # without what other axes put around it
+        places = {id(one): nn.Parameter(one.to("meta"), one.requires_grad) for one in unit.parameters()}
+        self._copy = copy.deepcopy(unit, {**places, **{id(one): one for one in unit.buffers()}})
+        self._handles: list[Any] = []
+
+    def watch(self) -> None:
+        """Wait for the first call."""
+        check = torch.compiler.disable(self._check)  # type: ignore[no-untyped-call]
+        self._handles.append(self._unit.register_forward_pre_hook(check, with_kwargs=True))
+        for part, layers in self._parts.items():
+            for layer in layers:
+                name = f"{part}.{layer}" if part else layer
+                guard = torch.compiler.disable(partial(self._refuse_alone, name))  # type: ignore[no-untyped-call]
+                self._handles.append(self._unit.get_submodule(name).register_forward_pre_hook(guard))
+
+    def _refuse_alone(self, layer: str, *_: Any) -> None:
+        full = ".".join(one for one in (self._name, layer) if one)
+        raise MisconfigurationException(
+            f"{full} is split over the tensor axis, as traced in the forward of {self._called()}, but it was called "
+            "without it, where its outputs are only a shard.",
+            expected=f"calls of {self._called()}, or a plan for the steps as they are.",
+            fix=f'keep it in full: ParallelPlan(tensor={{"{full}": "replicate"}}); or write a plan of all layers.',
+        )
+
+    def _check(self, _: nn.Module, args: Any, kwargs: Any) -> None:
+        for handle in self._handles:
+            handle.remove()
+        values = {name: _full(value.detach()) for name, value in self._unit.named_parameters()}
+        buffers = {name: value.detach().clone() for name, value in self._unit.named_buffers()}
+        found, wanted = _Outputs(), _Outputs()
+        with torch.no_grad(), _evaluated(self._unit), _kept(self._unit):
+            given, named = _copied((args, kwargs))
+            with _same_random_numbers(args), found.of(self._unit, self._parts):
+                try:
+                    found.add("", self._forward(*given, **named))
+                except Exception as error:
+                    raise self._failed(next(iter(self._parts)), f"{type(error).__name__}: {error}") from error
+            given, named = _copied((self._joined(args), kwargs))
+            with _same_random_numbers(args), wanted.of(self._copy.eval(), self._parts):
+                wanted.add("", functional_call(self._copy, {**values, **buffers}, given, named))
+        for part in [*(one for one in self._parts if one), ""]:
+            self._compare(part, found.by_part.get(part, []), wanted.by_part.get(part, []))
+        self._handles.clear()
+        del self._copy
+
+    def _compare(self, part: str, found: list[Tensor], wanted: list[Tensor]) -> None:
+        if self._tokens is not None:
+            wanted = [self._shard(one, like) for one, like in zip(wanted, found, strict=False)]
+        if [one.shape for one in found] != [one.shape for one in wanted]:
+            raise self._failed(part, f"shapes {_shapes(found)} in place of {_shapes(wanted)}")
+        for one, other in zip(found, wanted, strict=True):
+            if not one.is_floating_point():
+                if not torch.equal(one, other):
+                    raise self._failed(part, f"different values of {one.dtype}")
+                continue
+            tolerance = TOLERANCES.get(one.dtype, 1e-4)
+            scale = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0
+            if torch.allclose(one, other, rtol=0.0, atol=tolerance * scale, equal_nan=True):
+                continue
+            difference = float((one.double() - other.double()).abs().max())
+            raise self._failed(
+                part, f"a difference of {difference:.2g}, more than {tolerance:g} of the largest output ({scale:.2g})"
+            )
+
+    def _failed(self, part: str, what: str) -> MisconfigurationException:
+        parts = [part] if part in self._parts else list(self._parts)
+        layers = [".".join(filter(None, (self._name, one, layer))) for one in parts for layer in self._parts[one]]
+        named = ".".join(filter(None, (self._name, part))) or type(self._unit).__name__
+        quoted = ", ".join(f'"{layer}": "replicate"' for layer in layers[:6])
+        return MisconfigurationException(
+            f"Split over the tensor axis, {named} does not compute what it computes in full: {what}. The layers "
+            f"{', '.join(layers)} were split without a plan. Nothing has been trained yet.",
+            expected="the same outputs, up to the order of additions.",
+            fix=f"keep them in full: ParallelPlan(tensor={{{quoted}}}); or write a plan of all layers.",
+        )
+
+    def _called(self) -> str:
+        return self._name or type(self._unit).__name__
+
+    def _joined(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the inputs with the full sequence in front."""
+        if self._tokens is None:
+            return args
+        return (gathered(args[0], _TOKENS, self._tokens.get_group()), *args[1:])
+
+    def _shard(self, one: Tensor, like: Tensor) -> Tensor:
+        assert self._tokens is not None
+        return one if one.shape == like.shape else shard_of(one, _TOKENS, self._tokens.get_group())
+
+
+class _Outputs:
+    """The tensors that parts of a module return in one forward, by name."""
+
+    def __init__(self) -> None:
+        self.by_part: dict[str, list[Tensor]] = {}
+
+    def add(self, part: str, output: Any) -> None:
+        """Keep the tensors of one call."""
+        self.by_part.setdefault(part, []).extend(_full(one).detach().clone() for one in tensors_in(output))
+
+    @contextmanager
+    def of(self, unit: nn.Module, parts: Mapping[str, Any]) -> Iterator[None]:
+        """Keep the outputs of `parts` of `unit`."""
+
+        def keep(part: str, _: nn.Module, __: Any, output: Any) -> None:
+            self.add(part, output)
+
+        handles = [unit.get_submodule(part).register_forward_hook(partial(keep, part)) for part in parts if part]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+@contextmanager
+def _evaluated(unit: nn.Module) -> Iterator[None]:
+    modes = {part: part.training for part in unit.modules()}
+    unit.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+@contextmanager
+def _kept(unit: nn.Module) -> Iterator[None]:
+    """Restore the buffers afterwards."""
+    before = {name: value.clone() for name, value in unit.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, value in unit.named_buffers():
+            value.copy_(before[name])
+
+
+@contextmanager
+def _same_random_numbers(args: Any) -> Iterator[None]:
+    """Draw the numbers that come next, and then again."""
+    devices = {one.device for one in tensors_in(args) if one.device.type != "cpu"}
+    kind = next(iter(devices)).type if devices else "cuda"
+    with torch.random.fork_rng([one.index for one in devices], device_type=kind):
+        yield
+
+
+def _copied(data: Any) -> Any:
+    return map_tensors(lambda tensor: tensor.detach().clone(), data)
+
+
+def _full(value: Any) -> Tensor:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _shapes(values: list[Tensor]) -> str:
+    return ", ".join(str(tuple(one.shape)) for one in values) or "none"
