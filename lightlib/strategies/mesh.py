@@ -13,12 +13,11 @@ from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.optim import Optimizer
 
-from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies import clip, state
+from lightlib.strategies import batch_norm, clip, state
 from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters, Step
 from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.expert import Expert
@@ -27,7 +26,7 @@ from lightlib.strategies.axes.optimizer_checks import refuse_on_parts
 from lightlib.strategies.axes.plan import plan_of
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
-from lightlib.strategies.axes.tensor import Tensor as TensorAxis
+from lightlib.strategies.axes.tensor.axis import Tensor as TensorAxis
 from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
 from lightlib.strategies.axis_arguments import axis_of, checked, transform_of
 from lightlib.strategies.combinations import check_combination, filled, in_order
@@ -276,7 +275,7 @@ class MeshStrategy(Strategy):
         for axis in self.axes:
             axis.check(module, site)
         if self.sync_batchnorm:
-            _synchronise_batchnorm(module, self.root_device)
+            batch_norm.synchronize(module, self.root_device, self.data)
         if not any(parameter.is_meta for parameter in module.parameters()):
             self.precision.convert(module)
         consistency.share_values(module, self.root_device)
@@ -394,14 +393,3 @@ class MeshStrategy(Strategy):
     def is_last_stage(self) -> bool:
         """Whether this process sees the loss and the outputs of the steps."""
         return all(axis.sees_loss for axis in self.axes)
-
-
-def _synchronise_batchnorm(module: nn.Module, device: torch.device) -> None:
-    """Let batch norms use the mean and variance over all processes; torch can on GPUs only."""
-    if device.type == "cpu":
-        report.warn(
-            "sync_batchnorm=True: torch's SyncBatchNorm runs on GPUs only; on the CPU every process normalises by its "
-            "own batch, as without it."
-        )
-        return
-    nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]

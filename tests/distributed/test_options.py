@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -393,22 +392,6 @@ def test_hybrid_copies_are_equal_without_a_seed():
 
 
 # all
-class Normed(Net):
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = nn.Sequential(nn.Linear(4, WIDTH), nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, CLASSES))
-
-
-def batchnorm(rank: int) -> Any:
-    with pytest.warns(UserWarning, match="SyncBatchNorm runs on GPUs only") if rank == 0 else nullcontext():
-        trainer = fit("ddp", Normed(), sync_batchnorm=True)
-    return any(isinstance(part, nn.SyncBatchNorm) for part in trainer.lightning_module.modules())
-
-
-def test_synchronised_batch_norm_needs_a_gpu():
-    assert ranks(2, batchnorm) == [False, False]
-
-
 def after_evaluation(rank: int) -> Any:
     """Change weights by hand after a validation that leaves parameters gathered, and train on."""
     strategies = {"keeps": FSDPStrategy(reshard_after_forward=False), "pipeline": MeshStrategy(pipeline=2, shard=1)}

@@ -23,7 +23,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies import state
+from lightlib.strategies import batch_norm, state
 from lightlib.strategies.deepspeed import state as deepspeed_state
 from lightlib.strategies.deepspeed.config import from_options, merged, read, resolved, stage_of, with_defaults
 from lightlib.strategies.deepspeed.engine import EngineOptimizer, EnginePrecision, Root
@@ -168,7 +168,7 @@ class DeepSpeedStrategy(Strategy):
                 "The strategy deepspeed needs the package deepspeed, which is not installed.",
                 expected="deepspeed, and a C++ compiler, with which it builds parts of itself on first use.",
                 fix="pip install deepspeed (DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed when its build "
-                "does not find torch), or strategy='fsdp', which needs neither.",
+                "does not find torch), or strategy='zero1', 'zero2' or 'zero3', which need neither.",
             )
         refuse_without_collectives(type(self).__name__, accelerator)
         precision.check_strategy(self)
@@ -232,8 +232,8 @@ class DeepSpeedStrategy(Strategy):
         if not deepspeed_state.is_sharded(module):
             state.refuse_placed(module)
         consistency.check_equal(module, self.collectives)
-        if self.sync_batchnorm and self.root_device.type != "cpu":
-            nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+        if self.sync_batchnorm:
+            batch_norm.synchronize(module, self.root_device, self.collectives)
         if not deepspeed_state.is_sharded(module):
             self.precision.convert(module).to(self.root_device)
             consistency.share_values(module, self.root_device)
