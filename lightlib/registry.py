@@ -89,7 +89,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
             for unused in ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
         },
         **dict.fromkeys(
-            ("fsdp", "fsdp_cpu_offload", "hsdp", "model_parallel", "pipeline", "tensor", "zero1"),
+            ("fsdp", "fsdp_cpu_offload", "hsdp", "model_parallel", "pipeline", "tensor", "zero1", "zero2", "zero3"),
             "lightlib.strategies.presets:named",
         ),
         **dict.fromkeys(

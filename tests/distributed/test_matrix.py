@@ -22,6 +22,7 @@ STRATEGIES: dict[str, tuple[int, str]] = {
     "ddp": (2, "'ddp'"),
     "zero1": (2, "'zero1'"),
     "fsdp": (2, "'fsdp'"),
+    "zero2": (2, "'zero2'"),
     "hsdp": (4, "'hsdp'"),
     "tensor": (2, "'tensor'"),
     "pipeline gpipe": (2, "PipelineStrategy(schedule='gpipe')"),
@@ -120,7 +121,7 @@ def cases() -> list[Any]:
 def test_the_numbers_are_those_of_one_device(name: str, precision: str):
     size, strategy = STRATEGIES[name]
     beside = 2 if "shard" in name or "replicate" in name else 1
-    data_size = {"ddp": 2, "zero1": 2, "fsdp": 2, "hsdp": 4}.get(name, beside)
+    data_size = {"ddp": 2, "zero1": 2, "fsdp": 2, "zero2": 2, "hsdp": 4}.get(name, beside)
     found = ranks(size, train, strategy, precision, data_size)
     dtype = DTYPES[precision]
     for accumulate in (1, 3):

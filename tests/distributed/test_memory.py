@@ -100,6 +100,39 @@ def test_zero_shares_out_the_optimizer_state_alone() -> None:
     )
 
 
+class UntilBackward(L.Callback):
+    """Measures the bytes of parameters between forward and backward."""
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+
+    def on_before_backward(self, trainer: Any, module: Any, loss: Any) -> None:
+        local = [getattr(one, "to_local", lambda one=one: one)() for one in module.parameters()]
+        self.found.append(sum(one.numel() * one.element_size() for one in local))
+
+
+def between(rank: int, strategy: str) -> Any:
+    net, measured, kept = built(), Measured(), UntilBackward()
+    trainer = L.Trainer(
+        accelerator="cpu", devices=2, strategy=strategy, max_steps=2, callbacks=[measured, kept], logger=False,
+        enable_progress_bar=False, enable_checkpointing=False, limit_val_batches=0,
+    )  # fmt: skip
+    trainer.fit(net, DataLoader(data(), 4))
+    return measured.found, kept.found
+
+
+@pytest.mark.parametrize(("strategy", "full"), [("zero2", True), ("zero3", False), ("fsdp", False)])
+def test_stages_two_and_three_of_zero(strategy: str, full: bool) -> None:
+    """Of each kind a process holds half after a step; in stage 2 it keeps the parameters until backward."""
+    all_bytes, counts = whole()
+    part = all_bytes // 2
+    for found, before_backward in ranks(2, between, strategy):
+        assert found == {"parameters": part, "gradients": part, "optimizer_state": 2 * part + counts}
+        assert len(before_backward) == 2
+        for held in before_backward:
+            assert held == all_bytes if full else part <= held < all_bytes
+
+
 def test_tensor_parallelism_shares_out_what_the_plan_names() -> None:
     all_bytes, _ = whole()
     named = 4 * 4 * (2 * 16 * 32 + 32)  # of each block, the weights of `up` and `down` and the bias of `up`

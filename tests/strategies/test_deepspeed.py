@@ -91,6 +91,22 @@ def test_the_users_configuration_wins_and_auto_says_nothing(tmp_path: Any) -> No
     assert merged({"a": 1}, {"a": {"b": "auto", "c": 2}}) == {"a": {"c": 2}}
 
 
+def test_a_configuration_of_mmengines_form_reaches_deepspeed_as_it_is() -> None:
+    fp16 = {
+        "enabled": True, "fp16_master_weights_and_grads": False, "loss_scale": 0, "loss_scale_window": 500,
+        "hysteresis": 2, "min_loss_scale": 1, "initial_scale_power": 15,
+    }  # fmt: skip
+    zero = {
+        "stage": 3, "allgather_partitions": True, "reduce_scatter": True, "allgather_bucket_size": 50_000_000,
+        "reduce_bucket_size": 50_000_000, "overlap_comm": True, "contiguous_gradients": True, "cpu_offload": False,
+    }  # fmt: skip
+    made = DeepSpeedStrategy(config={"fp16": fp16, "zero_optimization": zero})
+    assert made.stage == 3
+    passed = resolved(made.config, "fp16", "16-mixed", 4, accumulate=1, global_batch_size=8)
+    assert passed["fp16"] == fp16
+    assert {key: passed["zero_optimization"][key] for key in zero} == zero
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -197,7 +213,9 @@ def test_the_scale_is_saved_as_torch_saves_it() -> None:
 def test_without_the_package_the_trainer_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
     monkeypatch.setattr(deepspeed, "find_spec", lambda name: None)
-    with pytest.raises(MisconfigurationException, match=r"installed(.|\n)*C\+\+ compiler(.|\n)*pip install deepspeed"):
+    with pytest.raises(
+        MisconfigurationException, match=r"installed(.|\n)*C\+\+ compiler(.|\n)*pip install deepspeed(.|\n)*zero3"
+    ):
         L.Trainer(accelerator="cpu", strategy="deepspeed_stage_2")
 
 

@@ -330,6 +330,8 @@ _NAMED: dict[str, Callable[[], Strategy]] = {
     "hsdp": partial(FSDPStrategy, sharding_strategy="HYBRID_SHARD"),
     "model_parallel": ModelParallelStrategy,
     "zero1": partial(DDPStrategy, zero=True),
+    "zero2": partial(FSDPStrategy, sharding_strategy="SHARD_GRAD_OP"),
+    "zero3": FSDPStrategy,
 }
 
 
