@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
+    from lightlib.launch.container import ContainerLauncher
     from lightlib.launch.environment.detect import detect
     from lightlib.launch.environment.environment import Environment, free_port
     from lightlib.launch.environment.slurm import SLURMEnvironment
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lightlib.launch.watch.watch import Watch
 
 __all__ = [
+    "ContainerLauncher",
     "Environment",
     "ProcessFailedError",
     "SLURMEnvironment",
@@ -29,6 +31,7 @@ __all__ = [
 _get, _names = lazy.attributes(
     __name__,
     {
+        "ContainerLauncher": "container",
         "Environment": "environment.environment",
         "ProcessFailedError": "start.spawn",
         "SLURMEnvironment": "environment.slurm",
