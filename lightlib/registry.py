@@ -67,12 +67,12 @@ _OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback PredictionDump")
 _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder ChannelsLast CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping "
-    "EfficientConvBN EmptyCache EnvironmentRecord GradientAccumulationScheduler History LambdaCallback "
-    "LearningRateFinder LearningRateMonitor LearningRateScaler LossScaleMonitor MetricPrinter ModelCheckpoint "
-    "ModelPruning ModelSummary MoveModulesToDevice NormMonitor OnExceptionCheckpoint PlainProgressBar PreciseBN "
-    "PrintProgress PublishCheckpoint RankLogFiles RestoreBest RichModelSummary RichProgressBar RunConfigRecord "
-    "SpikeDetection StochasticWeightAveraging SyncBuffers TQDMProgressBar TerminateOnNaN ThroughputMonitor Timer "
-    "WeightAveraging",
+    "EfficientConvBN EmptyCache EnvironmentRecord ExpectedMetrics GradientAccumulationScheduler History "
+    "LambdaCallback LearningRateFinder LearningRateMonitor LearningRateScaler LossScaleMonitor MetricPrinter "
+    "ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice NormMonitor OnExceptionCheckpoint PlainProgressBar "
+    "PreciseBN PrintProgress PublishCheckpoint RankLogFiles RestoreBest RichModelSummary RichProgressBar "
+    "RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers TQDMProgressBar TerminateOnNaN "
+    "ThroughputMonitor Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

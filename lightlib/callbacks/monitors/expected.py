@@ -1,0 +1,148 @@
+"""ExpectedMetrics: compares the final metrics of a run with numbers that are expected, and fails if they differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, nearest
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.trainer import Trainer
+
+STAGES = ("fit", "validate", "test")
+
+
+class UnexpectedMetricsError(LightlibError, AssertionError):
+    """A metric at the end of a run is not the expected one."""
+
+
+class ExpectedMetrics(Callback):
+    """Fails at the end of a run if logged metrics differ from expected numbers, which guards recipes and examples.
+
+    Every metric is compared before the error is raised, so it names all that differ. With several processes each
+    compares the values that it has, and all fail together.
+
+    Args:
+        expected: Numbers by the name of a metric in `trainer.callback_metrics`; or a pair (least, greatest), of which
+            one may be None.
+        rtol: The allowed difference as a share of the expected number. Default: 0.01.
+        atol: The allowed difference in addition to that. Default: 0.
+        stage: At the end of which call they are compared: ``"fit"``, ``"validate"`` or ``"test"``. Default: ``"fit"``.
+
+    Raises:
+        ArgumentTypeError: `expected` is no dict of names and numbers, or a tolerance is no number.
+        MisconfigurationException: `expected` is empty, a pair is empty or in the wrong order, a tolerance is negative,
+            or `stage` is something else.
+        UnexpectedMetricsError: When the run ends: a metric differs, is NaN, or was not logged.
+
+    Example:
+        >>> import lightlib as L
+        >>> check = ExpectedMetrics({"val_loss": 0.25, "val_accuracy": (0.9, None)}, rtol=0.05)
+        >>> trainer = L.Trainer(callbacks=[check])
+    """
+
+    after_module = True  # its `on_*_end` sees the values that the module logs last
+    priority = "lowest"
+
+    def __init__(self, expected: Mapping[str, Any], rtol: float = 0.01, atol: float = 0.0, stage: str = "fit") -> None:
+        given: Any = expected
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise ArgumentTypeError(
+                f"ExpectedMetrics(expected={expected!r}).",
+                expected="a dict of names of metrics and numbers.",
+                fix='ExpectedMetrics({"val_loss": 0.25})',
+            )
+        if not expected:
+            raise MisconfigurationException(
+                "ExpectedMetrics({}) compares nothing.",
+                expected="at least one metric.",
+                fix='ExpectedMetrics({"val_loss": 0.25})',
+            )
+        for name, tolerance in (("rtol", rtol), ("atol", atol)):
+            if not _is_number(tolerance):
+                raise ArgumentTypeError(
+                    f"ExpectedMetrics({name}={tolerance!r}).", expected="a number.", fix="rtol=0.01"
+                )
+            if not 0 <= tolerance < math.inf:
+                raise MisconfigurationException(
+                    f"ExpectedMetrics({name}={tolerance!r}).", expected="a number >= 0.", fix=f"{name}=0.01"
+                )
+        if stage not in STAGES:
+            raise MisconfigurationException(
+                f"ExpectedMetrics(stage={stage!r}).",
+                expected=f"one of {', '.join(map(repr, STAGES))}.",
+                fix='ExpectedMetrics(…, stage="fit")',
+            )
+        self.expected, self.rtol, self.atol, self.stage = dict(expected), rtol, atol, stage
+        self._bounds = {name: _bounds(name, value, rtol, atol) for name, value in expected.items()}
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._compare(trainer, "fit")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
+        if trainer.state.fn == "validate":
+            self._compare(trainer, "validate")
+
+    def on_test_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._compare(trainer, "test")
+
+    def _compare(self, trainer: Trainer, stage: str) -> None:
+        if stage != self.stage:
+            return
+        metrics = trainer.callback_metrics
+        found = {name: float(metrics[name]) for name in self._bounds if name in metrics}
+        wrong = [self._line(name, found.get(name), metrics) for name in self._bounds if not self._fits(name, found)]
+        if not trainer.strategy.reduce_boolean_decision(bool(wrong), all=False):
+            return
+        everywhere = trainer.strategy.collectives.all_gather_object(wrong)
+        rank, lines = next((rank, lines) for rank, lines in enumerate(everywhere) if lines)
+        where = f" on rank {rank}" if len(everywhere) > 1 else ""
+        raise UnexpectedMetricsError(
+            f"{len(lines)} of {len(self._bounds)} metrics are not as expected at the end of {stage}{where}:\n"
+            + "\n".join(f"    {line}" for line in lines),
+            expected="the numbers that were given to ExpectedMetrics.",
+            fix="look for the change that moved them; if it is intended, give the new numbers, or a larger rtol.",
+        )
+
+    def _fits(self, name: str, found: Mapping[str, float]) -> bool:
+        least, greatest = self._bounds[name]
+        return name in found and least <= found[name] <= greatest
+
+    def _line(self, name: str, value: float | None, metrics: Mapping[str, Any]) -> str:
+        if value is None:
+            return f"{name}: was not logged.{nearest(name, metrics)}"
+        given = self.expected[name]
+        if not _is_number(given):
+            return f"{name}: {value:.6g}, expected between {given[0]} and {given[1]}"
+        difference = f"differs by {abs(value - given):.3g}" if math.isfinite(value) else "is not finite"
+        least, greatest = self._bounds[name]
+        return f"{name}: {value:.6g}, expected {given:.6g} ({difference}, allowed {(greatest - least) / 2:.3g})"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _bounds(name: str, value: Any, rtol: float, atol: float) -> tuple[float, float]:
+    if _is_number(value):
+        allowed = atol + rtol * abs(value)
+        return value - allowed, value + allowed
+    is_pair = isinstance(value, (tuple, list)) and len(value) == 2
+    if not is_pair or not all(one is None or _is_number(one) for one in value):
+        raise ArgumentTypeError(
+            f"ExpectedMetrics({{{name!r}: {value!r}}}).",
+            expected="a number, or a pair of the least and the greatest one.",
+            fix=f'ExpectedMetrics({{"{name}": 0.25}})',
+        )
+    least, greatest = (-math.inf if value[0] is None else value[0]), (math.inf if value[1] is None else value[1])
+    if least > greatest or least == -greatest == -math.inf:
+        raise MisconfigurationException(
+            f"ExpectedMetrics({{{name!r}: {value!r}}}) allows {'no' if least > greatest else 'every'} number.",
+            expected="a pair in ascending order, with one number at least.",
+            fix=f'ExpectedMetrics({{"{name}": (0.9, None)}})',
+        )
+    return least, greatest
