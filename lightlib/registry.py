@@ -67,7 +67,7 @@ _OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback PredictionDump")
 _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder ChannelsLast CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping "
-    "EfficientConvBN EmptyCache EnvironmentRecord ExpectedMetrics GradientAccumulationScheduler History "
+    "EfficientConvBN EmptyCache EnvironmentRecord EpochMonitor ExpectedMetrics GradientAccumulationScheduler History "
     "LambdaCallback LearningRateFinder LearningRateMonitor LearningRateScaler LossScaleMonitor MetricPrinter "
     "ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice NormMonitor OnExceptionCheckpoint PlainProgressBar "
     "PreciseBN PrintProgress PublishCheckpoint RankLogFiles RestoreBest RichModelSummary RichProgressBar "

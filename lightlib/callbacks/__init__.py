@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.memory.efficient_conv_bn import EfficientConvBN
     from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
     from lightlib.callbacks.monitors.loss_scale import LossScaleMonitor
+    from lightlib.callbacks.monitors.epochs import EpochMonitor
     from lightlib.callbacks.monitors.expected import ExpectedMetrics
     from lightlib.callbacks.monitors.norms import NormMonitor
     from lightlib.callbacks.monitors.spike import SpikeDetection
@@ -79,6 +80,7 @@ __all__ = [
     "EfficientConvBN",
     "EmptyCache",
     "EnvironmentRecord",
+    "EpochMonitor",
     "ExpectedMetrics",
     "GradientAccumulationScheduler",
     "History",
@@ -138,6 +140,7 @@ _get, _names = lazy.attributes(
         "EfficientConvBN": "memory.efficient_conv_bn",
         "EmptyCache": "empty_cache",
         "EnvironmentRecord": "records.environment",
+        "EpochMonitor": "monitors.epochs",
         "ExpectedMetrics": "monitors.expected",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
         "History": "records.history",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -30,6 +30,8 @@ class LearningRateMonitor(Callback):
         log_momentum: Also log momentum, or Adam's first beta, as ``lr-Adam-momentum``.
         log_weight_decay: Also log the weight decay, as ``lr-Adam-weight_decay``.
         log_key_prefix: Put this in front of all names.
+        largest_group: Log only the group with the most parameters of each optimizer, as ``lr-Adam``, in place of all.
+            Default: False.
 
     Attributes:
         lrs: All learning rates that were logged in this run, by name.
@@ -37,6 +39,7 @@ class LearningRateMonitor(Callback):
 
     Raises:
         UnknownNameError: `logging_interval` is something else.
+        ArgumentTypeError: `largest_group` is no bool.
         MisconfigurationException: When training begins: there is no logger, or groups of an optimizer share a name.
 
     Example:
@@ -50,6 +53,7 @@ class LearningRateMonitor(Callback):
         log_momentum: bool = False,
         log_weight_decay: bool = False,
         log_key_prefix: str | None = None,
+        largest_group: bool = False,
     ) -> None:
         if logging_interval not in (None, "step", "epoch"):
             raise UnknownNameError(
@@ -58,10 +62,17 @@ class LearningRateMonitor(Callback):
                 ("epoch", "step"),
                 fix='LearningRateMonitor(logging_interval="step")',
             )
+        if not isinstance(largest_group, bool):
+            raise ArgumentTypeError(
+                f"LearningRateMonitor(largest_group={largest_group!r}).",
+                expected="True or False.",
+                fix="LearningRateMonitor(largest_group=True)",
+            )
         self.logging_interval = logging_interval
         self.log_momentum = log_momentum
         self.log_weight_decay = log_weight_decay
         self.log_key_prefix = log_key_prefix
+        self.largest_group = largest_group
         self.lrs: dict[str, list[float]] = {}
         self.last_momentum_values: dict[str, float | None] = {}
         self.last_weight_decay_values: dict[str, float | None] = {}
@@ -137,13 +148,19 @@ class LearningRateMonitor(Callback):
             number = used[name]
             used[name] += 1
             name = f"{self.log_key_prefix or ''}{name}" + (f"-{number}" if number else "")
-            for suffix, group in _named_groups(optimizer):
+            groups = [("", _largest(optimizer))] if self.largest_group else _named_groups(optimizer)
+            for suffix, group in groups:
                 yield name + suffix, group, config.interval if config is not None else "step"
 
 
 def _key(optimizer: Any) -> int:
     """Return the parameter groups, which an optimizer shares with the one that steps in its place."""
     return id(getattr(optimizer, "param_groups", None))
+
+
+def _largest(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the group with the most parameters, the first one if there are several."""
+    return max(optimizer.param_groups, key=lambda group: sum(parameter.numel() for parameter in group["params"]))
 
 
 def _named_groups(optimizer: Optimizer) -> list[tuple[str, dict[str, Any]]]:

@@ -9,7 +9,7 @@ import torch
 from torch.optim.lr_scheduler import StepLR
 
 from lightlib.callbacks import LearningRateMonitor
-from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.fake_trainer import FakeTrainer
 
@@ -59,6 +59,17 @@ def test_names():
 def test_a_single_group_with_a_name_has_it_in_the_log():
     named = torch.optim.SGD([{"params": parameters(), "name": "linear"}], lr=0.1)
     assert logged(LearningRateMonitor("epoch"), [named]) == [(0, {"lr-SGD/linear": 0.1})]
+
+
+def test_the_largest_group_alone():
+    large = [torch.nn.Parameter(torch.zeros(3))]
+    optimizer = torch.optim.SGD([{"params": parameters(), "lr": 0.1}, {"params": large, "lr": 0.2}], lr=0.3)
+    assert [row for _, row in logged(LearningRateMonitor("step", largest_group=True), [optimizer])] == [
+        {"lr-SGD": 0.2},
+        {"lr-SGD": 0.2},
+    ]
+    with pytest.raises(ArgumentTypeError, match=r"largest_group='yes'"):
+        LearningRateMonitor(largest_group="yes")
 
 
 def test_the_names_are_known_before_anything_is_logged():
