@@ -1,4 +1,4 @@
-"""PredictionDump: writes batches and outputs of an evaluation to files, for metrics that are computed later."""
+"""PredictionDump: writes batches and outputs of an evaluation to files, for later metrics."""
 
 from __future__ import annotations
 

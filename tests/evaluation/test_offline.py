@@ -1,4 +1,4 @@
-"""Offline evaluation: equal to the evaluation of a run bit for bit, on one rank; wrong and incomplete dumps."""
+"""Offline evaluation: equal to that of the run bit for bit; wrong and incomplete dumps."""
 
 from __future__ import annotations
 
