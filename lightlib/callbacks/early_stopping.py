@@ -11,7 +11,8 @@ import torch
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.monitored import check_mode, check_monitor, final_at_epoch_end, missing, validates
+from lightlib.callbacks.direction import AUTO, check_mode_or_auto, settled_mode
+from lightlib.callbacks.monitored import check_monitor, final_at_epoch_end, missing, validates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +42,8 @@ class EarlyStopping(Callback):
         min_delta: A change of at most this much is no improvement; its sign does not matter.
         patience: So many checks without improvement end the run.
         verbose: Also print each improvement.
-        mode: "min" when less of the metric is better, "max" when more is.
+        mode: "min" when less of the metric is better, "max" when more is. "auto": found when `fit` begins, from the
+            metric's `higher_is_better` or a word in its name.
         strict: A metric that was never logged is an error; otherwise a warning.
         check_finite: Stop when the metric is NaN or infinite.
         stopping_threshold: Stop as soon as the metric is better than this.
@@ -59,7 +61,7 @@ class EarlyStopping(Callback):
 
     Raises:
         MisconfigurationException: A negative patience; while training: `monitor` was never logged.
-        UnknownNameError: `mode` is neither "min" nor "max".
+        UnknownNameError: `mode` is not "min", "max" or "auto".
 
     Example:
         >>> EarlyStopping("val_accuracy", mode="max", patience=5).best_score
@@ -74,7 +76,7 @@ class EarlyStopping(Callback):
         min_delta: float = 0.0,
         patience: int = 3,
         verbose: bool = False,
-        mode: Literal["min", "max"] = "min",
+        mode: Literal["min", "max", "auto"] = "min",
         strict: bool = True,
         check_finite: bool = True,
         stopping_threshold: float | None = None,
@@ -84,7 +86,8 @@ class EarlyStopping(Callback):
     ) -> None:
         check_monitor("EarlyStopping", monitor)
         self.monitor = monitor
-        self.mode = check_mode(mode)
+        mode_or_auto = check_mode_or_auto("EarlyStopping", monitor, mode)
+        self._finds_mode = mode_or_auto == AUTO
         check_int(
             "EarlyStopping",
             "patience",
@@ -93,7 +96,7 @@ class EarlyStopping(Callback):
             fix="EarlyStopping(…, patience=3)",
             meaning=": the checks without improvement that end the run",
         )
-        self.min_delta = abs(min_delta) if mode == "max" else -abs(min_delta)
+        self.min_delta = min_delta
         self.patience = patience
         self.verbose = verbose
         self.strict = strict
@@ -104,7 +107,7 @@ class EarlyStopping(Callback):
         self.log_rank_zero_only = log_rank_zero_only
         self.wait_count = 0
         self.stopped_epoch = 0
-        self.best_score: Tensor = torch.tensor(math.inf if mode == "min" else -math.inf)
+        self._use_mode(mode_or_auto)
         self.stopping_reason = EarlyStoppingReason.NOT_STOPPED
         self.stopping_reason_message: str | None = None
         self._validated = False
@@ -113,7 +116,20 @@ class EarlyStopping(Callback):
     @property
     def state_key(self) -> str:
         """Several of these can be used together when they differ in metric or mode."""
-        return self._generate_state_key(monitor=self.monitor, mode=self.mode)
+        return self._generate_state_key(monitor=self.monitor, mode=AUTO if self._finds_mode else self.mode)
+
+    def _use_mode(self, mode: str) -> None:
+        self.mode = mode
+        self.min_delta = abs(self.min_delta) if mode == "max" else -abs(self.min_delta)
+        self.best_score: Tensor = torch.tensor(-math.inf if mode == "max" else math.inf)
+
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        """Find the mode when `fit` begins, if it is "auto"."""
+        if stage == "fit":
+            given = AUTO if self._finds_mode else self.mode
+            mode = settled_mode("EarlyStopping", self.monitor, given, trainer, pl_module)
+            if mode != self.mode:
+                self._use_mode(mode)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         self._validated = False

@@ -59,6 +59,7 @@ class FakeTrainer:
         self.run_id = "run"
         self.continues = self.resumed_by_path = False
         self.resumed_label = None
+        self.callbacks = []
         self.checkpoint_callbacks = []
         self.accumulate_grad_batches = 1
         self.log_every_n_steps = 50

@@ -23,7 +23,8 @@ from lightlib.callbacks.checkpoint.ledger import as_number, numbers_of, write_ya
 from lightlib.callbacks.checkpoint.named import NamedCheckpoints
 from lightlib.callbacks.checkpoint.saves import Saves, notify_loggers
 from lightlib.callbacks.checkpoint.top_k import TopK
-from lightlib.callbacks.monitored import check_mode, final_at_epoch_end
+from lightlib.callbacks.direction import AUTO, check_mode_or_auto, settled_mode
+from lightlib.callbacks.monitored import final_at_epoch_end
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
 from lightlib.checkpoint.storage.mapping import storage_of
@@ -59,7 +60,8 @@ class ModelCheckpoint(NamedCheckpoints):
             counts; both count from 1. `save_last` does not wait for it. Default: 0, the end of the first interval.
         save_on_exception: Also save when an exception or Ctrl-C ends training.
         save_weights_only: Leave out everything needed only to resume: optimizers, schedules, callbacks.
-        mode: "min" when less of the metric is better, "max" when more is.
+        mode: "min" when less of the metric is better, "max" when more is. "auto": found when `fit` begins, from the
+            metric's `higher_is_better` or a word in its name.
         auto_insert_metric_name: Write ``epoch=02`` for ``{epoch:02d}``, and not ``02``.
         every_n_train_steps: Save every n optimizer steps.
         train_time_interval: Save when this much time has passed since the last save.
@@ -105,7 +107,7 @@ class ModelCheckpoint(NamedCheckpoints):
         save_top_k: int = 1,
         save_on_exception: bool = False,
         save_weights_only: bool = False,
-        mode: Literal["min", "max"] = "min",
+        mode: Literal["min", "max", "auto"] = "min",
         auto_insert_metric_name: bool = True,
         every_n_train_steps: int | None = None,
         train_time_interval: timedelta | None = None,
@@ -131,7 +133,8 @@ class ModelCheckpoint(NamedCheckpoints):
         self.save_top_k = save_top_k
         self.save_on_exception = save_on_exception
         self.save_weights_only = save_weights_only
-        self.mode = check_mode(mode)
+        self.mode = check_mode_or_auto("ModelCheckpoint", monitor, mode)
+        self._finds_mode = self.mode == AUTO
         self.auto_insert_metric_name = auto_insert_metric_name
         self.every_n_train_steps = every_n_train_steps or 0
         self.train_time_interval = train_time_interval
@@ -162,7 +165,7 @@ class ModelCheckpoint(NamedCheckpoints):
         """Several of these can be used together when they differ in metric, mode or rhythm."""
         return self._generate_state_key(
             monitor=self.monitor,
-            mode=self.mode,
+            mode=AUTO if self._finds_mode else self.mode,
             every_n_train_steps=self.every_n_train_steps,
             every_n_epochs=self.every_n_epochs,
             train_time_interval=self.train_time_interval,
@@ -174,6 +177,11 @@ class ModelCheckpoint(NamedCheckpoints):
         """Choose the folder when `fit` begins, check that it is writable, and claim it for this run."""
         if stage != "fit":
             return
+        given = AUTO if self._finds_mode else self.mode
+        mode = settled_mode("ModelCheckpoint", self.monitor, given, trainer, pl_module)
+        if mode != self.mode:
+            self.mode = mode
+            self.kth_value = self._top_k.worst
         self.dirpath = trainer.strategy.broadcast(self.folder(trainer))
         check_link(self.save_last, self.dirpath)
         check_writable(trainer, self.dirpath, type(self).__name__)
