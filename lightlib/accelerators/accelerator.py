@@ -106,6 +106,10 @@ class Accelerator(ABC):
         """Return numbers about `device`, such as the memory in use."""
         return {}
 
+    def memory(self, device: torch.device) -> int | None:
+        """Return the bytes of memory of `device`; None if they are not known, or shared by several processes."""
+        return None
+
     def describe(self, device: torch.device) -> str:
         """Return a short name of the hardware for people, such as ``'H100 80GB'``."""
         return str(device)

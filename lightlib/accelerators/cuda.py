@@ -94,6 +94,9 @@ class CUDAAccelerator(Accelerator):
         """Return `torch.cuda.memory_stats`: the allocator's counters."""
         return dict(torch.cuda.memory_stats(device))
 
+    def memory(self, device: torch.device) -> int | None:
+        return int(torch.cuda.get_device_properties(device).total_memory)
+
     def describe(self, device: torch.device) -> str:
         """Return model and memory, such as ``'H100 80GB'``."""
         properties = torch.cuda.get_device_properties(device)

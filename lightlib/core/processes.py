@@ -39,6 +39,11 @@ class Processes:
         """Communicates with the other ranks outside of collectives; None with one process."""
         return _watch[-1] if _watch and self._trainer.strategy.world_size > 1 else None
 
+    @property
+    def connected(self) -> bool:
+        """Whether `ready` has been called."""
+        return self._ready
+
     def ready(self) -> None:
         """Start the other processes unless a launcher has, connect to them, and set up the device; once."""
         if self._ready:

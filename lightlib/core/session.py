@@ -100,6 +100,8 @@ class Session(SessionState):
         module = self._module_for(fn, model)
         if datamodule is None and module is self.module and all(value is None for value in given.values()):
             datamodule = self.datamodule
+        if fn is TrainerFn.FITTING:
+            trainer.adapt_strategy(module)
         if trainer.strategy.extension.begin is not None:
             trainer.strategy.extension.begin(module)
         self.keep_strategy()

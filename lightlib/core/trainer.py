@@ -39,6 +39,7 @@ from lightlib.core.setup.plugins import (
     precision_of,
     profiler_of,
     requeue_of,
+    strategy_by_memory,
     strategy_of,
 )
 from lightlib.core.setup.settings import Settings, integer, replace_settings
@@ -67,8 +68,9 @@ class Trainer(TrainerViews):
 
     Args:
         accelerator: ``"auto"``, ``"cpu"``, ``"gpu"``, ``"cuda"``, ``"mps"``, a plugin's name, or an Accelerator.
-        strategy: ``"auto"`` (one device, or ``"ddp"``), ``"single_device"``, ``"ddp"``, ``"fsdp"``, ``"hsdp"``,
-            ``"tensor"``, ``"pipeline"``, ``"zero1"``, … (``docs/strategies.md``), a plugin's name, or a Strategy.
+        strategy: ``"auto"`` (one device, ``"ddp"``, or ``"fsdp"`` for lack of memory), ``"single_device"``, ``"ddp"``,
+            ``"fsdp"``, ``"hsdp"``, ``"tensor"``, ``"pipeline"``, ``"zero1"``, … (``docs/strategies.md``), a plugin's
+            name, or a Strategy.
         devices: A number, a list of indices, ``"0,1"``, ``-1`` or ``"auto"``. One process per device is started,
             unless torchrun, SLURM, … have started them.
         num_nodes: Number of machines. Default 1.
@@ -196,6 +198,7 @@ class Trainer(TrainerViews):
         if devices == "auto" and environment.local_size != len(self.devices):
             self.accelerator, self.devices = choose(self.accelerator, environment.local_size)
         self.strategy: Strategy = strategy_of(strategy, environment)
+        self._adapts = isinstance(strategy, str) and strategy.lower() == "auto"
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
         self.strategy.connect(self.accelerator, self.devices, self.precision_plugin, environment)
         self.strategy.sync_batchnorm = bool(sync_batchnorm)
@@ -408,6 +411,12 @@ class Trainer(TrainerViews):
         """Connect the processes, for trials outside of a run."""
         self._session.keep_strategy(always=True)
         self._session.processes.ready()
+
+    def adapt_strategy(self, module: Module) -> None:
+        """With ``strategy="auto"``, shard `module` if its replicas do not fit; once, before the processes meet."""
+        if self._adapts and not self.processes.connected:
+            self._adapts = False
+            self.strategy = strategy_by_memory(self.strategy, module)
 
     def for_trial(self, strategy: Strategy, limits: dict[str, Any], callbacks: list[Any]) -> Trainer:
         """Return a Trainer like this one that logs and saves nothing, for `run_trial`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
+    from lightlib.strategies.advice import Advice, advise
     from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters
     from lightlib.strategies.axes.context import Context
     from lightlib.strategies.axes.expert import Expert
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActivationCheckpoint",
+    "Advice",
     "Axis",
     "AxisContext",
     "Collectives",
@@ -52,6 +54,7 @@ __all__ = [
     "Strategy",
     "Tensor",
     "TensorParallelStrategy",
+    "advise",
 ]
 
 _PRESETS = ("DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStrategy", "TensorParallelStrategy")
@@ -59,6 +62,8 @@ _get, _names = lazy.attributes(
     __name__,
     {
         "ActivationCheckpoint": "axes.transforms",
+        "Advice": "advice",
+        "advise": "advice",
         "Axis": "axes.axis",
         "Collectives": "group.collectives",
         "Compile": "axes.transforms",
