@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from lightlib.errors import ArgumentTypeError
+from lightlib.errors import ArgumentTypeError, shown
 from lightlib.strategies.axes.axis import Axis
 
 A = TypeVar("A", bound=Axis)
@@ -26,15 +26,21 @@ def transform_of(given: bool | A, kind: type[A]) -> tuple[A, ...]:
     """Return the transform that was given, or one with defaults for True."""
     if isinstance(given, bool):
         return (kind(),) if given else ()
-    return (checked(given, f"True or a {kind.__name__}"),)
+    if isinstance(given, kind):
+        return (given,)
+    raise ArgumentTypeError(
+        f"A strategy got {shown(given)} for {kind.__name__}.",
+        expected=f"True or a {kind.__name__}, or False for none.",
+        fix=f"{kind.__name__}(blocks=['blocks.*'])",
+    )
 
 
-def checked(given: A, expected: str = "a lightlib.strategies.Axis") -> A:
+def checked(given: A) -> A:
     """Return an axis unchanged; refuse anything else."""
     if isinstance(given, Axis):
         return given
     raise ArgumentTypeError(
         f"MeshStrategy got {given!r} ({type(given).__name__}) as an axis.",
-        expected=f"{expected}.",
+        expected="a lightlib.strategies.Axis.",
         fix="MeshStrategy(extra_axes=[MyAxis(2)])",
     )

@@ -41,6 +41,7 @@ class DDPStrategy(MeshStrategy):
         timeout: Default: 30 minutes.
         start_method: ``"popen"`` (the program is run again), ``"spawn"``, ``"fork"`` or ``"forkserver"``.
         zero: Shard the optimizer's state (ZeRO stage 1). Default False.
+        activation_checkpointing: True, or an ActivationCheckpoint: activations are computed again in backward.
         kwargs: Arguments of DistributedDataParallel: ``find_unused_parameters``, ``static_graph``,
             ``bucket_cap_mb``, ``gradient_as_bucket_view``, …
 
@@ -59,6 +60,7 @@ class DDPStrategy(MeshStrategy):
         timeout: timedelta | float | None = None,
         start_method: Literal["popen", "subprocess", "spawn", "fork", "forkserver"] = "popen",
         zero: bool = False,
+        activation_checkpointing: bool | ActivationCheckpoint = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -70,6 +72,7 @@ class DDPStrategy(MeshStrategy):
                 zero=zero,
                 **kwargs,
             ),
+            activation_checkpointing=activation_checkpointing,
             timeout=timeout,
             process_group_backend=process_group_backend,
             launcher="subprocess" if start_method == "popen" else start_method,

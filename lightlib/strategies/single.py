@@ -15,6 +15,8 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
+from lightlib.strategies.axes.transforms import ActivationCheckpoint
+from lightlib.strategies.axis_arguments import transform_of
 from lightlib.strategies.by_parameter import with_parameters
 from lightlib.strategies.group.collectives import Collectives, SingleProcess
 from lightlib.strategies.strategy import Backward, Strategy
@@ -26,18 +28,33 @@ class SingleDeviceStrategy(Strategy):
 
     Args:
         device: The device; default: the one that the Trainer's `accelerator` and `devices` choose.
+        activation_checkpointing: True, or an ActivationCheckpoint: activations are computed again in backward. After a
+            run the module is as before.
 
     Raises:
-        MisconfigurationException: The Trainer asks for several devices.
+        ArgumentTypeError: `activation_checkpointing` is something else.
+        MisconfigurationException: The Trainer asks for several devices; when the module is placed, it has no blocks to
+            compute again.
+
+    Example:
+        >>> SingleDeviceStrategy(activation_checkpointing=True).describe()
+        'single_device (activation checkpointing)'
     """
 
-    def __init__(self, device: torch.device | str | None = None) -> None:
+    def __init__(
+        self,
+        device: torch.device | str | None = None,
+        *,
+        activation_checkpointing: bool | ActivationCheckpoint = False,
+    ) -> None:
+        self._transforms = transform_of(activation_checkpointing, ActivationCheckpoint)
+        self._undo: list[Callable[[], None]] = []
         self._device = torch.device(device) if device is not None else None
         self.collectives: Collectives = SingleProcess()
         self._optimizers: list[Optimizer] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_optimizers": []}
+        return {**super().__getstate__(), "_optimizers": [], "_undo": []}
 
     @property
     def root_device(self) -> torch.device:
@@ -66,7 +83,9 @@ class SingleDeviceStrategy(Strategy):
         return stack
 
     def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+        self._undo_transforms()
         self.module = self.precision.convert(module).to(self.root_device)
+        self._undo += [transform.apply_on_one_device(module) for transform in self._transforms]
         context = self.precision.forward_context(self.root_device.type)
         for name, step in steps.items():
             setattr(self, name, in_context(step, context))
@@ -77,6 +96,7 @@ class SingleDeviceStrategy(Strategy):
 
     def teardown(self) -> None:
         """Move the module and the optimizers' states to the CPU, as Lightning's users expect after a run."""
+        self._undo_transforms()
         optimizers, self._optimizers = self._optimizers, []
         if self.root_device.type == "cpu":
             return
@@ -86,6 +106,14 @@ class SingleDeviceStrategy(Strategy):
             for parameter, state in optimizer.state.items():
                 optimizer.state[parameter] = to_device(state, torch.device("cpu"))
         self.accelerator.teardown()
+
+    def _undo_transforms(self) -> None:
+        undo, self._undo = self._undo, []
+        for call in undo:
+            call()
+
+    def describe(self) -> str:
+        return super().describe() + " (activation checkpointing)" * bool(self._transforms)
 
     def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
         output = self.training_step(batch, batch_idx)

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.axis import Axis, AxisContext
-from lightlib.strategies.axes.plan import blocks_of, container_of
+from lightlib.strategies.axes.plan import ParallelPlan, blocks_of, container_of, plan_of
 
 
 class ActivationCheckpoint(Axis):
@@ -54,7 +54,10 @@ class ActivationCheckpoint(Axis):
         self._names: list[str] = []
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
-        chosen = self._chosen(module, site)
+        self._check(module, site.plan)
+
+    def _check(self, module: nn.Module, plan: ParallelPlan) -> None:
+        chosen = dict([*blocks_of(module, plan, self.blocks).items()][:: self.every])
         self._names = list(chosen)
         if not chosen:
             raise MisconfigurationException(
@@ -71,13 +74,29 @@ class ActivationCheckpoint(Axis):
             )
 
     def apply(self, module: nn.Module, site: AxisContext) -> None:
+        self._apply(module)
+
+    def apply_on_one_device(self, module: nn.Module) -> Callable[[], None]:
+        """Check and change `module`, and return a function that gives its blocks their own forwards back."""
+        self._check(module, plan_of(module))
+        return partial(_restore, self._apply(module))
+
+    def _apply(self, module: nn.Module) -> dict[nn.Module, Any]:
+        """Change the blocks, and return the attribute `forward` that each of them had, or None."""
         here = dict(module.named_modules())  # a pipeline's stage has only some of them
+        before: dict[nn.Module, Any] = {}
         for block in [here[name] for name in self._names if name in here]:
+            before[block] = vars(block).get("forward")
             again = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=self.preserve_rng_state)
             block.forward = again  # in place: a wrapper would change the names
+        return before
 
-    def _chosen(self, module: nn.Module, site: AxisContext) -> dict[str, nn.Module]:
-        return dict([*blocks_of(module, site.plan, self.blocks).items()][:: self.every])
+
+def _restore(before: dict[nn.Module, Any]) -> None:
+    for block, forward in before.items():
+        del vars(block)["forward"]
+        if forward is not None:
+            vars(block)["forward"] = forward
 
 
 class Compile(Axis):
