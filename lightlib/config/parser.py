@@ -261,7 +261,7 @@ class LightningArgumentParser(CompatibleParser):
         return _without_empty({key: one for key, one in ours.items() if key not in self.of_others}, groups)
 
     def _complete(self, config: T) -> T:
-        """Return a configuration, none of whose secrets is masked.
+        """Return a configuration that has no masked secret.
 
         Raises:
             ConfigError: One of them is, as in the saved configuration of another run.

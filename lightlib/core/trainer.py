@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -15,18 +15,17 @@ from lightlib import paths, report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.callbacks.callback import Callback
-from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage.mapping import storage_of
 from lightlib.core import spawned
-from lightlib.core.audit import Audit, audit
+from lightlib.core.calls import TrainerCalls
 from lightlib.core.default_callbacks import all_callbacks
-from lightlib.core.metrics.results import to_floats
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import ClipAlgorithm, Module
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.run import loop
 from lightlib.core.run.parts import TEST, VALIDATION, Stage
+from lightlib.core.run.run import Run
 from lightlib.core.session import Session
 from lightlib.core.setup.arguments import checked_call
 from lightlib.core.setup.plugins import (
@@ -44,10 +43,8 @@ from lightlib.core.setup.plugins import (
 )
 from lightlib.core.setup.settings import Settings, integer, replace_settings
 from lightlib.core.trial import Call
-from lightlib.core.views import TrainerViews
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, shown
 from lightlib.loggers.logger import Logger
-from lightlib.loggers.media.items import Media
 from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
 from lightlib.strategies.strategy import Strategy
@@ -60,7 +57,7 @@ else:
     GivenCallbacks = Iterable[Callback] | Callback  # what the command line reads
 
 
-class Trainer(TrainerViews):
+class Trainer(TrainerCalls):
     """Runs a module: fit, validate, test, predict.
 
     All arguments are keyword-only, with the names and meanings of Lightning 2.6; ``docs/differences.md`` explains where
@@ -268,7 +265,7 @@ class Trainer(TrainerViews):
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
         with self._session as run, set_detect_anomaly(True) if self.settings.detect_anomaly else nullcontext():
-            loop.fit(run)
+            self.run_training(run)
 
     def validate(
         self,
@@ -433,120 +430,14 @@ class Trainer(TrainerViews):
         self._session = original._session.for_trial(self, callbacks)
         self.processes = self._session.processes
 
-    # checkpoints
-    def save_checkpoint(
-        self,
-        filepath: str | Path,
-        weights_only: bool | None = None,
-        storage_options: Any = None,
-        *,
-        format: Literal["file", "directory"] | None = None,  # noqa: A002  the word for it
-        writer: BackgroundWriter | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write the state of the run to `filepath`, completely or not at all. All processes call this.
-
-        Within a training hook it is written at the next point where it can hold the full state: after the validation
-        that is due at this batch, at an optimizer-step boundary. Everywhere else it is written immediately.
+    # the loop
+    def run_training(self, run: Run) -> None:
+        """Train. Override it to run a loop of your own, with the parts of `run` (``docs/lifecycle.md``).
 
         Args:
-            filepath: A local path or a URL.
-            weights_only: Leave out what only a resume needs. Default: False.
-            storage_options: Options of fsspec for the store of a URL, such as keys. Default: those of its folder
-                (:func:`lightlib.checkpoint.storage_url`) and of fsspec's configuration.
-            format: ``"file"``, gathered and written by rank zero; or ``"directory"``, to which each process writes its
-                shard. Default: the strategy's, which is a file but for some options of FSDP and ModelParallelStrategy.
-            writer: A `lightlib.checkpoint.background.BackgroundWriter`: the call lasts for a copy of the state.
-            extra: Entries to add: tensors and plain values by names that a checkpoint does not have.
-                `on_load_checkpoint` and `lightlib.checkpoint.load` get them back. Rank zero's are saved.
-
-        Raises:
-            MisconfigurationException: No module is attached yet.
-            CheckpointWriteError: It could not be written; earlier files are as they were.
+            run: The run of this fit: `hooks`, `train_data`, `progress`, `plan`, `logs`, `saver` and `optimization`.
         """
-        self.saver.save(filepath, weights_only, storage_options, format=format, writer=writer, extra=extra)
-
-    def at_save_point(self, call: Callable[[], object]) -> None:
-        """Run `call` at the next point where a checkpoint can hold the full state (see `save_checkpoint`)."""
-        run = self._trained
-        if run is None:
-            call()
-        else:
-            run.saver.request(call)
-
-    # helpers
-    def init_module(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
-        """Return a context that creates tensors on the run's device and in its dtype."""
-        return self.strategy.init_context()
-
-    def audit_state(self) -> Audit:
-        """Return a printable report of a checkpoint's contents and of the user state that it misses.
-
-        Changes of user objects are known during and after a fit.
-        """
-        return audit(self)
-
-    def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print on rank zero, above the progress bar."""
-        bar = self.progress_bar_callback
-        if self.is_global_zero:
-            (print if bar is None else bar.print)(*args, **kwargs)
-
-    def log_metrics_now(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Pass numbers to all loggers and to `on_log` at once."""
-        if self.run is not None:
-            self.run.logs.write(to_floats(metrics), step)
-
-    def log_media(self, name: str, media: Media, step: int | None = None) -> None:
-        """Pass an image, a figure, a histogram, a text, a table or audio to the loggers that record its kind.
-
-        Rank zero's is recorded. Nothing happens outside of a run, and in its sanity check.
-
-        Args:
-            name: Its name, as ``val/examples``.
-            media: The item, one of `lightlib.loggers.media`.
-            step: The x-axis. Default: the number of optimizer steps.
-
-        Raises:
-            ArgumentTypeError: `media` is something else, for example a tensor.
-
-        Example:
-            >>> import torch
-            >>> from lightlib.loggers.media import Image
-            >>> Trainer(logger=False).log_media("input", Image(torch.rand(3, 8, 8)))
-        """
-        if not isinstance(media, Media):
-            raise ArgumentTypeError(
-                f"trainer.log_media({name!r}, …) got a {type(media).__name__}.",
-                expected="an Image, Figure, Histogram, Text, Table or Audio of lightlib.loggers.media.",
-                fix=f"trainer.log_media({name!r}, Image(tensor))",
-            )
-        if self.run is not None and self.is_global_zero and not self.sanity_checking:
-            self.run.loggers.log_media(name, media, self.global_step if step is None else step)
-
-    def call_event(self, name: str, **kwargs: Any) -> None:
-        """Call the method `name` on every callback that defines it, in order of priority, then on the module.
-
-        Callbacks get `(trainer, module, **kwargs)`, as in hooks, and the module gets the keyword arguments alone.
-        Objects without the method are left out; they are looked up once per run. `self.log` in an event follows the
-        rules of the hook that calls it. With several processes each calls its own objects.
-
-        Raises:
-            MisconfigurationException: `name` is a hook or no name of a public method, or no run has begun.
-        """
-        if self._session.hooks is None:
-            raise MisconfigurationException(
-                f"trainer.call_event({name!r}) was called before a run.",
-                expected="a call within a hook or step.",
-                fix=f"call it within a hook: trainer.call_event({name!r})",
-            )
-        for call in self._session.hooks.event(name):
-            call(**kwargs)
-
-    def rebuild_hooks(self) -> None:
-        """Look the hooks up again, for tests that patch a method during a run."""
-        if self.run is not None:
-            self._session.rebuild_hooks(self.run)
+        loop.fit(run)
 
 
 def _root(given: Any) -> str:

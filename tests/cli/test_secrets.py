@@ -1,4 +1,4 @@
-"""Secrets on the command line: nothing on the disk holds them, and a saved configuration needs them again."""
+"""Secrets on the command line: no file holds them, and a saved configuration needs them again."""
 
 from __future__ import annotations
 

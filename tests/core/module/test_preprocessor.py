@@ -30,12 +30,11 @@ class Normalise(nn.Module):
 
 
 class Preprocessed(Net):
-    """A classifier with a preprocessor, in all stages; `order` notes what is called."""
+    """A classifier with a preprocessor, in all stages."""
 
     def __init__(self, preprocessor: nn.Module | None = None):
         super().__init__()
         self.use_preprocessor(preprocessor)
-        self.inputs = []
 
     def validation_step(self, batch, batch_idx):
         assert not self.training
