@@ -40,10 +40,12 @@ def test_in_a_program_of_its_own_nothing_is_imported_before_it_is_used():
     code = (
         "import sys, lightlib as pl\n"
         "print([name for name in ('torch', 'jsonargparse', 'rich', 'lightlib.callbacks') if name in sys.modules])\n"
+        "print(sorted(name for name in sys.modules if name.startswith('lightlib')))\n"
         "print(pl.callbacks.EarlyStopping('x').monitor, pl.loggers.CSVLogger.__name__)\n"
     )
+    ours = ["lightlib", "lightlib.lazy", "lightlib.version"]
     done = programs.interpreter("-c", code)
-    assert (done.returncode, done.stdout) == (0, "[]\nx CSVLogger\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"[]\n{ours}\nx CSVLogger\n"), done.stderr
 
 
 @pytest.mark.parametrize("enabled", [True, False])

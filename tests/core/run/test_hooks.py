@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 
 import pytest
 import torch
@@ -465,3 +466,31 @@ class TestNone:
         trainer.fit(Net(), batches(1))
         trainer.save_checkpoint(tmp_path / "net.ckpt")
         assert same_weights(Without.load_from_checkpoint(tmp_path / "net.ckpt"), trainer.lightning_module)
+
+
+def _python_calls(callbacks, num_batches):
+    """How many functions of lightlib are called in a fit."""
+    trainer, calls = quiet_trainer(callbacks=callbacks), []
+    module, data = Net(), batches(num_batches)
+    sys.setprofile(lambda frame, event, argument: calls.append(frame.f_code) if event == "call" else None)
+    try:
+        trainer.fit(module, data)
+    finally:
+        sys.setprofile(None)
+    return sum("/lightlib/" in code.co_filename for code in calls)
+
+
+def test_ten_callbacks_that_override_nothing_cost_no_call_per_batch():
+    class Idle(Callback):
+        @property
+        def state_key(self):
+            return f"idle {id(self)}"
+
+    idle = [Idle() for _ in range(10)]
+    trainer = quiet_trainer(callbacks=idle)
+    trainer.fit(Net(), batches(1))
+    names = [name for name in HOOKS if name not in ("on_save_checkpoint", "on_load_checkpoint")]
+    assert [name for name in names if getattr(trainer.hooks, name) is not nothing] == []
+    _python_calls([], 2)  # what is imported and cached at the first time
+    more = [_python_calls(callbacks, 40) - _python_calls(callbacks, 8) for callbacks in ([], idle)]
+    assert more[0] == more[1] > 0
