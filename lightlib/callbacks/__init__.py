@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.presets.move_modules import MoveModulesToDevice
     from lightlib.callbacks.presets.print_progress import PrintProgress
     from lightlib.callbacks.monitors.throughput_monitor import ThroughputMonitor
+    from lightlib.callbacks.prediction_writer import BasePredictionWriter
     from lightlib.callbacks.progress.progress_bar import (
         PlainProgressBar,
         ProgressBar,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BackboneFinetuning",
     "BaseFinetuning",
+    "BasePredictionWriter",
     "BatchSizeFinder",
     "Callback",
     "ChannelsLast",
@@ -130,6 +132,7 @@ _get, _names = lazy.attributes(
     {
         "BackboneFinetuning": "finetuning.backbone",
         "BaseFinetuning": "finetuning.base",
+        "BasePredictionWriter": "prediction_writer",
         "Callback": "callback",
         "ChannelsLast": "memory.channels_last",
         "Checkpoint": "checkpoint.checkpoint",

@@ -153,7 +153,7 @@ _OBJECTS: dict[str, str] = {
     **_group("lightlib.compat.environments", "ClusterEnvironment KubeflowEnvironment LSFEnvironment"),
     **_group("lightlib.compat.environments", "LightningEnvironment MPIEnvironment TorchElasticEnvironment"),
     **_group("lightlib.compat.types", "DistributedDataParallel EVAL_DATALOADERS LRScheduler"),
-    **_group("lightlib.compat.writer", "BasePredictionWriter WriteInterval"),
+    **_group("lightlib.callbacks.prediction_writer", "BasePredictionWriter WriteInterval"),
     **_group(
         "lightlib.compat.types", "LRSchedulerConfigType LRSchedulerTypeTuple LRSchedulerTypeUnion OptimizerConfig"
     ),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from lightlib.callbacks.prediction_writer import indices_of_batch
 from lightlib.compat.internals.counters import (
     Tracker,
     batches_of,
@@ -14,7 +15,6 @@ from lightlib.compat.internals.counters import (
     steps_before_hook,
     steps_of,
 )
-from lightlib.compat.internals.sampled import indices_of_batch
 from lightlib.compat.internals.served import Served
 from lightlib.errors import MisconfigurationException
 

@@ -1,0 +1,159 @@
+"""BasePredictionWriter: base of callbacks that write predictions after batches, epochs, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import MisconfigurationException
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["BasePredictionWriter", "WriteInterval", "indices_of_batch"]
+
+
+class WriteInterval(str, Enum):
+    """When predictions are written."""
+
+    BATCH = "batch"
+    EPOCH = "epoch"
+    BATCH_AND_EPOCH = "batch_and_epoch"
+
+    @property
+    def on_batch(self) -> bool:
+        """Whether they are written after each batch."""
+        return self in (self.BATCH, self.BATCH_AND_EPOCH)
+
+    @property
+    def on_epoch(self) -> bool:
+        """Whether they are written after each epoch."""
+        return self in (self.EPOCH, self.BATCH_AND_EPOCH)
+
+
+class BasePredictionWriter(Callback):
+    """Base of callbacks that write predictions; a subclass overrides one or both of the two methods.
+
+    With several processes each writes the predictions of the samples that it read; use `trainer.global_rank` in the
+    names of files. The numbers of samples say where they stand in the data set. ``predict(return_predictions=False)``
+    keeps no predictions in memory; then there are none to write after an epoch.
+
+    Args:
+        write_interval: ``"batch"``, ``"epoch"`` or ``"batch_and_epoch"``. Default: ``"batch"``.
+
+    Raises:
+        MisconfigurationException: It is none of these; or before the first batch: a loader shuffles its samples, so
+            their numbers are not known.
+
+    Example:
+        >>> class Counts(BasePredictionWriter):
+        ...     def write_on_batch_end(self, trainer, pl_module, prediction, batch_indices, *batch):
+        ...         print(len(prediction))
+        >>> Counts("batch").interval.on_epoch
+        False
+    """
+
+    def __init__(self, write_interval: Literal["batch", "epoch", "batch_and_epoch"] = "batch") -> None:
+        values = [interval.value for interval in WriteInterval]
+        if write_interval not in values:
+            raise MisconfigurationException(
+                f"{type(self).__name__}(write_interval={write_interval!r}).",
+                expected=f"one of {', '.join(map(repr, values))}.",
+                fix='write_interval="batch"',
+            )
+        self.interval = WriteInterval(write_interval)
+        self._indices: list[list[list[int]] | None] = []  # by loader and batch
+
+    def write_on_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: Module,
+        prediction: Any,
+        batch_indices: Sequence[int] | None,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int,
+    ) -> None:
+        """Write the prediction of one batch.
+
+        Args:
+            trainer: The running Trainer.
+            pl_module: The module.
+            prediction: The output of `predict_step`.
+            batch_indices: The numbers of its samples in the data set; None if the loader has no batch sampler.
+            batch: The batch.
+            batch_idx: Its number on this process.
+            dataloader_idx: The number of its loader.
+        """
+        raise NotImplementedError
+
+    def write_on_epoch_end(
+        self, trainer: Trainer, pl_module: Module, predictions: Sequence[Any], batch_indices: Sequence[Any]
+    ) -> None:
+        """Write all predictions of this process.
+
+        Args:
+            trainer: The running Trainer.
+            pl_module: The module.
+            predictions: The outputs of `predict_step` by batch; with several loaders a list for each.
+            batch_indices: The numbers of the samples, by loader and batch; None for a loader without a batch sampler.
+        """
+        raise NotImplementedError
+
+    def on_predict_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Note which samples this process reads."""
+        assert trainer.run is not None
+        data = trainer.run.evaluations.loaded["predict"]
+        self._indices = [_indices(data.read[loader], data.num_batches[loader]) for loader in range(data.num_loaders)]
+
+    def on_predict_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Call `write_on_batch_end` if the interval includes batches."""
+        if self.interval.on_batch:
+            known = self._indices[dataloader_idx]
+            indices = None if known is None else known[batch_idx]
+            self.write_on_batch_end(trainer, pl_module, outputs, indices, batch, batch_idx, dataloader_idx)
+
+    def on_predict_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Call `write_on_epoch_end` if the interval includes epochs."""
+        if self.interval.on_epoch:
+            assert trainer.run is not None
+            outputs: list[Any] = trainer.run.evaluations.outputs
+            self.write_on_epoch_end(trainer, pl_module, outputs[0] if len(outputs) == 1 else outputs, self._indices)
+
+
+def _indices(loader: Any, count: float) -> list[list[int]] | None:
+    """Return the numbers of the samples in each batch; None if the loader has no batch sampler."""
+    if getattr(loader, "batch_sampler", None) is None:
+        return None
+    return [[int(index) for index in batch] for batch in islice(iter(_ordered(loader)), int(count))]
+
+
+def indices_of_batch(data: Any, loader: int, number: int) -> list[int]:
+    """Return the numbers of the samples in batch `number` of a loader.
+
+    Raises:
+        MisconfigurationException: The loader has no sampler, or one that draws another order each time.
+    """
+    return [int(index) for index in next(islice(iter(_ordered(data.read[loader])), number, None))]
+
+
+def _ordered(loader: Any) -> Any:
+    """Return the batch sampler of a loader, if it gives the same order each time."""
+    batches = getattr(loader, "batch_sampler", None)
+    inner = getattr(batches, "sampler", None)
+    if batches is None or isinstance(inner, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
+        kind = type(inner if batches is not None else loader).__name__
+        raise MisconfigurationException(
+            f"The samples of a batch are read, but the prediction loader has {kind!r}.",
+            expected="a loader with a batch sampler that gives the same order each time.",
+            fix="DataLoader(dataset, batch_size=…, shuffle=False).",
+        )
+    return batches
