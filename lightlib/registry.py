@@ -63,7 +63,7 @@ _SCHEDULERS = {
     **_from("lightlib.schedulers", "PolynomialWarmupLR WarmupStableDecayLR"),
     "ReduceLROnPlateau": "lightlib.cli:ReduceLROnPlateau",  # torch's, and the metric that it looks at
 }
-_OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback PredictionDump")
+_OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback PredictionDump SampleVisualizer TestTimeAugmentation")
 _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning BatchSizeFinder ChannelsLast CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping "

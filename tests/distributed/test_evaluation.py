@@ -14,7 +14,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
 from lightlib.callbacks import History
-from lightlib.evaluation import Metric, MetricCallback, PredictionDump, evaluate_offline
+from lightlib.evaluation import Metric, MetricCallback, PredictionDump, TestTimeAugmentation, evaluate_offline
 from tests.evaluation.modules import Listed, Losses, Predicts, data, loader, losses_by_hand, outputs_by_hand
 from tests.processes.ranks import ranks
 from tests.runs import quiet
@@ -182,3 +182,38 @@ def test_dumped_predictions_give_the_same_bits(tmp_path: Any, strategy: str, sam
         assert evaluate_offline(tmp_path / stage, metrics) == expected
         assert expected[f"{stage}_loss/count"] == samples
         assert len(expected) == 6
+
+
+class Calls(Predicts):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+    def test_step(self, batch: Any, batch_idx: int) -> Any:
+        return self(batch[0])
+
+
+def flipped(x: torch.Tensor) -> torch.Tensor:
+    return x.flip(1)
+
+
+def augmented(rank: int, strategy: str) -> Any:
+    callbacks = [TestTimeAugmentation([flipped]), MetricCallback([accuracy(), Losses(prefix="")], stages="test")]
+    run = trainer(strategy, callbacks=callbacks)
+    return run.test(Calls(), loader(7), verbose=False)[0]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_test_time_augmentation_equals_a_plain_loop(strategy: str):
+    net = Calls().net
+    x, y = data(7).tensors
+    with torch.no_grad():
+        merged = (net(x) + net(flipped(x))) / 2
+    losses = cross_entropy(merged, y, reduction="none")
+    expected = {
+        "test_accuracy": float((merged.argmax(1) == y).sum() / 7),
+        "test_mean": float(losses.mean()),
+        "test_last": float(losses[-1]),
+        "test_count": 7.0,
+    }
+    for found in ranks(2, augmented, strategy):
+        assert found == pytest.approx(expected, rel=1e-5)
