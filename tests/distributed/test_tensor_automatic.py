@@ -49,7 +49,23 @@ class OwnNames(L.Module):
         return torch.optim.SGD(self.parameters(), 0.3, momentum=0.9)
 
 
+class OverBlocks(OwnNames):
+    """Pairs of layers in two blocks, and layers that the module itself holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(4))
+        self.up, self.down = nn.Linear(4, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = self.words(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x + self.down(self.up(x).tanh()))
+
+
 CASES = {
+    "pairs over blocks": (OverBlocks, {}, {}),
     "own names": (OwnNames, {}, {}),
     "decoder, sequence": (Decoder, {"sequence_parallel": True}, {}),
     "decoder, compiled": (Decoder, {}, {"compile": Compile(backend="aot_eager")}),
@@ -84,14 +100,36 @@ def test_two_processes_compute_what_one_does(case):
         }  # fmt: skip
 
 
-def run_four(rank, precision):
-    return trained(seeded(Decoder), MeshStrategy(shard=2, tensor=2), 4, precision=precision, **OPTIONS)
+class Staged(OwnNames):
+    """Layers in a row, which a pipeline can cut."""
+
+    def __init__(self):
+        super().__init__()
+        del self.calls
+        self.one = self.two = self.back = self.into = self.drop = None
+        self.row = nn.Sequential(self.words, nn.Linear(4, 8), Attention(), nn.Linear(8, 4), Gated(), Gated(), self.out)
+        self.words = self.out = None
+
+    def forward(self, x):
+        return self.row(x)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-5), ("bf16-mixed", 5e-2)])
-def test_it_composes_with_shards(precision, tolerance):
-    alone = trained(seeded(Decoder), precision=precision, **OPTIONS)
-    assert_same(alone, ranks(4, run_four, precision)[0], tolerance)
+def run_four(rank, sizes, make, precision):
+    return trained(seeded(make), MeshStrategy(tensor=2, **sizes), 4, precision=precision, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "make", "precision", "tolerance"),
+    [
+        ({"shard": 2}, Decoder, "32-true", 1e-5),
+        ({"shard": 2}, Decoder, "bf16-mixed", 5e-2),
+        ({"shard": 2}, OverBlocks, "32-true", 1e-5),
+        ({"pipeline": 2}, Staged, "32-true", 1e-5),
+    ],
+)
+def test_it_composes_with_shards_and_stages(sizes, make, precision, tolerance):
+    alone = trained(seeded(make), precision=precision, **OPTIONS)
+    assert_same(alone, ranks(4, run_four, sizes, make, precision)[0], tolerance)
 
 
 class Switched(Gated):

@@ -123,7 +123,8 @@ class Tensor(Axis):
                 raise no_plan(module, self.size, self._proposal.left)
             info(self._proposal.described(module, rows, columns))
         self._blocks = list(blocks_of(module, site.plan))
-        check_styles(module, self._styles, rows, self._blocks)
+        if self._proposal is None:
+            check_styles(module, self._styles, rows, self._blocks)
         if self.mode == "2d":
             planes.check_layers(module, self._styles, columns)
             self._refuse_with_planes()
