@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
     from lightlib.callbacks.lambda_callback import LambdaCallback
     from lightlib.callbacks.lr_monitor import LearningRateMonitor
+    from lightlib.callbacks.memory.channels_last import ChannelsLast
+    from lightlib.callbacks.memory.efficient_conv_bn import EfficientConvBN
     from lightlib.callbacks.moments import (
         end_of_epoch,
         every_n_epochs,
@@ -32,18 +34,16 @@ if TYPE_CHECKING:
         is_last_train_epoch,
         is_last_train_iter,
     )
-    from lightlib.callbacks.memory.channels_last import ChannelsLast
-    from lightlib.callbacks.memory.efficient_conv_bn import EfficientConvBN
     from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
-    from lightlib.callbacks.monitors.loss_scale import LossScaleMonitor
     from lightlib.callbacks.monitors.epochs import EpochMonitor
     from lightlib.callbacks.monitors.expected import ExpectedMetrics
+    from lightlib.callbacks.monitors.loss_scale import LossScaleMonitor
     from lightlib.callbacks.monitors.norms import NormMonitor
     from lightlib.callbacks.monitors.spike import SpikeDetection
-    from lightlib.callbacks.presets.move_modules import MoveModulesToDevice
-    from lightlib.callbacks.presets.print_progress import PrintProgress
     from lightlib.callbacks.monitors.throughput_monitor import ThroughputMonitor
     from lightlib.callbacks.prediction_writer import BasePredictionWriter
+    from lightlib.callbacks.presets.move_modules import MoveModulesToDevice
+    from lightlib.callbacks.presets.print_progress import PrintProgress
     from lightlib.callbacks.progress.progress_bar import (
         PlainProgressBar,
         ProgressBar,
@@ -89,8 +89,8 @@ __all__ = [
     "LambdaCallback",
     "LearningRateFinder",
     "LearningRateMonitor",
-    "LossScaleMonitor",
     "LearningRateScaler",
+    "LossScaleMonitor",
     "MetricPrinter",
     "ModelCheckpoint",
     "ModelPruning",
