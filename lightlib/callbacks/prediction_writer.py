@@ -41,7 +41,7 @@ class BasePredictionWriter(Callback):
     """Base of callbacks that write predictions; a subclass overrides one or both of the two methods.
 
     With several processes each writes the predictions of the samples that it read; use `trainer.global_rank` in the
-    names of files. The numbers of samples say where they stand in the data set. ``predict(return_predictions=False)``
+    names of files. The numbers of samples are their places in the data set. ``predict(return_predictions=False)``
     keeps no predictions in memory; then there are none to write after an epoch.
 
     Args:

@@ -1,1 +1,1 @@
-"""Watch the devices and the loss while a model trains."""
+"""Watch devices, loss, throughput, times, norms and metrics while a model trains."""

@@ -1,4 +1,4 @@
-"""ExpectedMetrics: compares the final metrics of a run with numbers that are expected, and fails if they differ."""
+"""ExpectedMetrics: fails at the end of a run if its metrics differ from expected numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NormMonitor: the norms of a plain loop, at the steps that are due and at no others."""
+"""NormMonitor: the norms of a plain loop, at the steps that are due only."""
 
 from __future__ import annotations
 
