@@ -218,7 +218,8 @@ class TestOptimizersAndSchedulers:
         assert registry.get("schedulers", "ReduceLROnPlateau") is not torch.optim.lr_scheduler.ReduceLROnPlateau
 
     def test_all_callbacks_are_known(self):
-        bases = {"BaseFinetuning", "Callback", "Checkpoint", "ProgressBar", "RichProgressBarTheme", "TimedProgressBar"}
+        bases = {"BaseFinetuning", "BasePredictionWriter", "Callback", "Checkpoint", "ProgressBar"}
+        bases |= {"RichProgressBarTheme", "TimedProgressBar"}
         public = {name for name in callback_classes.__all__ if isinstance(getattr(callback_classes, name), type)}
         of_evaluation = {n for n in evaluation.__all__ if Callback in getattr(getattr(evaluation, n), "__mro__", ())}
         assert set(registry.BUILT_IN["callbacks"]) == (public - bases) | of_evaluation
