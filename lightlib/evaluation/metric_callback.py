@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.evaluation.exchange import by_place, from_rank_zero
-from lightlib.evaluation.measures import Measure, measures_of, preds_and_target
+from lightlib.evaluation.measures import Measure, TorchMeasure, measures_of, preds_and_target
 from lightlib.evaluation.order import Sharing, shared_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 
@@ -24,8 +25,9 @@ _OF_LOADER = "/dataloader_idx_"
 class MetricCallback(Callback):
     """Updates metrics with the outputs of the steps, and logs them once per epoch.
 
-    The module logs nothing itself. Metrics are reset in each epoch and count every sample of all ranks once. With
-    several loaders, each has its own numbers, whose names end with ``/dataloader_idx_0`` and so on. Metrics of the
+    The module logs nothing itself. Metrics are reset in each epoch. In an evaluation they count every sample of all
+    ranks once; metrics of torchmetrics count those again that a `DistributedSampler`, or training, repeats. With
+    several loaders, each has its own numbers, and their names end with ``/dataloader_idx_0`` and so on. Metrics of the
     training are saved in checkpoints, so a resumed epoch has the numbers of an unbroken one.
 
     Args:
@@ -76,6 +78,7 @@ class MetricCallback(Callback):
         self._sharing: dict[str, list[Sharing]] = {}
         self._trainer: Trainer | None = None  # while a fit runs
         self._restored: dict[str, Any] = {}
+        self._once = report.Once()
         without_hooks_of(self, self.stages)
 
     @property
@@ -120,6 +123,15 @@ class MetricCallback(Callback):
         for measure in self._templates:
             measure.use_dataset(getattr(loaders[0][0], "dataset", None) if loaders else None)
         self._sharing[stage] = [sharing for _, sharing in loaders]
+        repeated = sum(sharing.num_repeated(trainer.strategy.data_size) for sharing in self._sharing[stage])
+        if repeated and stage != "train" and any(isinstance(one, TorchMeasure) for one in self._templates):
+            self._once.warn(
+                stage,
+                f"MetricCallback: the sampler of the {stage} loader repeats {repeated} samples, which metrics of "
+                "torchmetrics count twice.\n  Expected: each sample once.\n  Fix: a loader without DistributedSampler: "
+                "lightlib shards it without repeats.",
+                report.PossibleUserWarning,
+            )
         self._measures[stage] = [[one.fresh(pl_module.device) for one in self._templates] for _ in loaders]
 
     def _update(self, stage: str, batch: Any, outputs: Any, loader: int = 0) -> None:

@@ -71,14 +71,20 @@ def shared_loaders(trainer: Trainer, stage: str) -> list[tuple[Any, Sharing]]:
 
     Loaders that are read together, as training reads several, count as one.
     """
-    training = stage == "train"
-    given = trainer.train_dataloader if training else getattr(trainer, f"{stage}_dataloaders")
-    combined = combine(given, "sequential")
-    loaders = combined.flattened
-    if len(loaders) > 1 and (training or combined.mode != "sequential"):
-        return [(given, Sharing())]
     shards = bool(trainer.settings.use_distributed_sampler)
-    return [(loader, sharing_of(loader, training, shards)) for loader in loaders]
+    if stage == "train":
+        data = None if trainer.run is None else trainer.run.train_data
+        assert data is not None, "called while training"
+        loaders = [source.given for source in data.sources]  # perhaps with smaller batches
+        together = len(loaders) > 1
+        given = trainer.train_dataloader
+    else:
+        given = getattr(trainer, f"{stage}_dataloaders")
+        combined = combine(given, "sequential")
+        loaders, together = combined.flattened, combined.mode != "sequential" and len(combined.flattened) > 1
+    if together:
+        return [(given, Sharing())]
+    return [(loader, sharing_of(loader, stage == "train", shards)) for loader in loaders]
 
 
 def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharing: Sharing) -> list[Any]:
@@ -108,8 +114,8 @@ def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharing: Shar
         raise MisconfigurationException(
             f"{owner} has {found} results for {sharing.num_samples} samples, of which the sampler repeats {repeated}.",
             expected="one result for each sample, so that those of repeated samples can be dropped.",
-            fix="self.results.append(…) once per sample, or a loader without DistributedSampler: lightlib shards it "
-            "without repeats.",
+            fix="self.results.append(…) once per sample; or, in an evaluation, a loader without DistributedSampler: "
+            "lightlib shards it without repeats.",
         )
     longest = max(map(len, parts), default=0)
     return [result for i in range(longest) for part in parts if i < len(part) for result in part[i]]

@@ -80,6 +80,12 @@ def test_it_equals_a_callback_written_by_hand():
     assert len(set(by_hand.values)) > 1
 
 
+def test_results_are_kept_on_the_device_on_request():
+    module = Predicts()
+    trainer = quiet_trainer(callbacks=[MetricCallback(Losses(collect_device="gpu"), prefix="")])
+    assert trainer.validate(module, loader(7), verbose=False) == [losses_by_hand(module.net, 7)]
+
+
 def test_several_loaders_have_numbers_of_their_own():
     module, callback = Predicts(), MetricCallback(accuracy())
     trainer = quiet_trainer(callbacks=[callback])
