@@ -99,7 +99,7 @@ class ModelCheckpoint(NamedCheckpoints):
 
     def __init__(
         self,
-        dirpath: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        dirpath: Mapping[str, Any] | str | os.PathLike[str] | None = None,
         filename: str | None = None,
         monitor: str | None = None,
         verbose: bool = False,

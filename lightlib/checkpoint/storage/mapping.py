@@ -26,8 +26,8 @@ _KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # by type: those 
 def storage_url(storage: Mapping[str, Any]) -> str:
     """Return the folder or URL of a store that is described as in Determined's ``checkpoint_storage``.
 
-    Keys and addresses are remembered by this process: everything below the URL is opened with them. They are written
-    nowhere. `ModelCheckpoint(dirpath=…)` and `Trainer(default_root_dir=…)` take such a mapping as well.
+    Keys and addresses are remembered by this process: everything below the URL is opened with them. No checkpoint has
+    them. `ModelCheckpoint(dirpath=…)` and `Trainer(default_root_dir=…)` take such a mapping as well.
 
     | type | needs | may have |
     |---|---|---|
