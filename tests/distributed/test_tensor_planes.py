@@ -9,14 +9,16 @@ import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 import lightlib as L
 from lightlib.strategies import TensorParallelStrategy
 from lightlib.strategies.axes.tensor import Tensor, planes
 from lightlib.strategies.axes.transforms import Compile
 from lightlib.strategies.mesh import MeshStrategy
-from tests.distributed.runs import WIDTH, WORDS, Block, Decoder, assert_same, seeded, trained
+from tests.distributed.runs import WIDTH, WORDS, Block, Decoder, assert_same, seeded, texts, trained
 from tests.processes.ranks import ranks
+from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 
@@ -92,6 +94,31 @@ def run_reduced(rank):
 
 def test_reduced_precision():
     assert_same(trained(seeded(Decoder), precision="bf16-mixed", **OPTIONS), ranks(4, run_reduced)[0], 5e-2)
+
+
+def fitted(strategy, devices, epochs, folder=None, ckpt_path=None):
+    module = seeded(Decoder)
+    trainer = L.Trainer(**QUIET, strategy=strategy, devices=devices, max_epochs=epochs, num_sanity_val_steps=0)
+    trainer.fit(module, DataLoader(texts(), 8), DataLoader(texts(), 8), ckpt_path=ckpt_path)
+    if folder is not None:
+        trainer.save_checkpoint(f"{folder}/first.ckpt")
+    return {name: value.clone() for name, value in trainer.strategy.module_state().items()}
+
+
+def run_stopped(rank, folder):
+    fitted(two(), 4, 1, folder)
+    return fitted(two(), 4, 2), fitted(two(), 4, 2, ckpt_path=f"{folder}/first.ckpt")
+
+
+def test_a_resumed_run_ends_with_the_same_bits_and_one_device_reads_its_checkpoint(tmp_path):
+    uninterrupted, resumed = ranks(4, run_stopped, str(tmp_path))[0]
+    assert uninterrupted
+    for name, value in uninterrupted.items():
+        assert torch.equal(resumed[name], value), name
+    with pytest.warns(UserWarning, match="written by 4 processes and is resumed by 1"):
+        alone = fitted("auto", 1, 2, ckpt_path=tmp_path / "first.ckpt")
+    for name, value in alone.items():
+        torch.testing.assert_close(value, uninterrupted[name], rtol=1e-5, atol=1e-6)
 
 
 class Vision(L.Module):
