@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.callback import Callback
     from lightlib.core.module.datamodule import DataModule
     from lightlib.core.module.datamodule import DataModule as LightningDataModule
+    from lightlib.core.module.initialization import init_weights
     from lightlib.core.module.module import Module
     from lightlib.core.module.module import Module as LightningModule
     from lightlib.core.setup.length import training_length
@@ -51,6 +52,7 @@ __all__ = [
     "StopTraining",
     "Trainer",
     "__version__",
+    "init_weights",
     "isolate_rng",
     "seed_everything",
     "training_length",
@@ -69,6 +71,7 @@ _get, _names = lazy.attributes(
         "ParallelPlan": "strategies.axes.plan",
         "StopTraining": "errors",
         "Trainer": "core.trainer",
+        "init_weights": "core.module.initialization",
         "isolate_rng": "data.seed",
         "seed_everything": "data.seed",
         "training_length": "core.setup.length",

@@ -37,6 +37,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ),
     ("lightlib/callbacks/pruning/masks.py", r"layer\.name", "torch.nn.utils.prune keeps the computed weight there"),
     ("lightlib/loggers/services/dvclive.py", r"client\.step", "the documented way to set the step"),
+    ("lightlib/core/module/initialization.py", r"layer\.reset_parameters", "torch: how a layer gets its first values"),
     ("lightlib/strategies/state.py", r"module\._MARK", "a mark that torch.nn.Module must not register"),
     (
         "lightlib/data/.*",

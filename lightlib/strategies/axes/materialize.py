@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -25,12 +25,13 @@ class Construction:
 
     Attributes:
         rng: The state of the generator when the construction began.
-        resets: The modules whose `reset_parameters` was called, in that order; what another's calls is left to it.
+        resets: The modules whose `reset_parameters` was called, in that order, with the method or function of this
+            name; what another's calls is left to it.
         known: The ids of these and of those.
     """
 
     rng: Tensor | None = None
-    resets: list[nn.Module] = field(default_factory=list)
+    resets: list[tuple[nn.Module, Callable[[], Any]]] = field(default_factory=list)
     known: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
@@ -72,9 +73,11 @@ def fill(module: nn.Module, device: torch.device, construction: Construction) ->
         for part in empty:
             if id(part) not in construction.known:
                 _reset(part, device)
-    for part in construction.resets:
+    before: set[int] = set()
+    for part, reset in construction.resets:
         if id(part) in present:
-            _reset(part, device)
+            _reset(part, device, reset, keeps=id(part) in before)
+            before.add(id(part))
 
 
 def _inner_first(module: nn.Module) -> Iterator[nn.Module]:
@@ -90,8 +93,16 @@ def _on_meta(part: nn.Module) -> list[str]:
     return [name for name, tensor in tensors if tensor.is_meta]
 
 
-def _reset(part: nn.Module, device: torch.device) -> None:
-    """Reset `part`, and possibly layers within it, with full tensors in place of their shards."""
+def _reset(part: nn.Module, device: torch.device, by: Callable[[], Any] | None = None, keeps: bool = False) -> None:
+    """Reset `part`, and possibly layers within it, with full tensors in place of their shards.
+
+    Args:
+        part: The layer.
+        device: Where its memory is.
+        by: Its method at the time of the construction, which a rule of `init_weights` may have replaced. Default: the
+            present one.
+        keeps: Whether it may keep values, because it was reset before.
+    """
     spread: dict[tuple[nn.Module, str], Any] = {}
     whole: dict[int, nn.Parameter] = {}
     for inner in part.modules():
@@ -100,11 +111,11 @@ def _reset(part: nn.Module, device: torch.device) -> None:
                 spread[inner, key] = parameter
                 if id(parameter) not in whole:
                     value: Any = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
-                    if inner is not part:  # this may change some of it alone
+                    if inner is not part or keeps:  # this may change some of it alone
                         value = parameter.full_tensor().detach().to(device)
                     whole[id(parameter)] = nn.Parameter(value, requires_grad=parameter.requires_grad)
                 inner._parameters[key] = whole[id(parameter)]  # noqa: SLF001
-    reset = reset_of(part)
+    reset = by or reset_of(part)
     assert reset is not None, "what has none was refused"
     try:
         reset()
@@ -176,7 +187,9 @@ class _NotesResets(TorchFunctionMode):
                 raise _lost(name)
         elif outermost[0] is not self._last:
             self._last, owner = outermost
-            self._construction.resets.append(owner)
+            reset = reset_of(owner)
+            assert reset is not None, "it is running"
+            self._construction.resets.append((owner, reset))
 
 
 def _lost(name: str) -> MisconfigurationException:

@@ -1,0 +1,221 @@
+"""init_weights: first values of layers by rules: Kaiming, Xavier, normal, constant, pretrained, …."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import init
+
+from lightlib.checkpoint.tools.verbs import load
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
+
+_FIX = 'init_weights(self, {"type": "kaiming", "layer": ["Conv2d", "Linear"]})'
+
+
+def _constant(tensor: Tensor, value: float = 0.0) -> None:
+    init.constant_(tensor, value)
+
+
+def _normal(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> None:
+    init.normal_(tensor, mean, std)
+
+
+def _truncated(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> None:
+    init.trunc_normal_(tensor, mean, std, a, b)
+
+
+def _uniform(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> None:
+    init.uniform_(tensor, a, b)
+
+
+def _xavier(tensor: Tensor, gain: float = 1.0, distribution: str = "normal") -> None:
+    _of(distribution, init.xavier_normal_, init.xavier_uniform_)(tensor, gain)
+
+
+def _kaiming(
+    tensor: Tensor, a: float = 0.0, mode: Any = "fan_out", nonlinearity: Any = "relu", distribution: str = "normal"
+) -> None:
+    _of(distribution, init.kaiming_normal_, init.kaiming_uniform_)(tensor, a, mode, nonlinearity)
+
+
+def _orthogonal(tensor: Tensor, gain: float = 1.0) -> None:
+    init.orthogonal_(tensor, gain)
+
+
+def _of(distribution: str, normal: Callable[..., Any], uniform: Callable[..., Any]) -> Callable[..., Any]:
+    if distribution not in ("normal", "uniform"):
+        raise MisconfigurationException(
+            f"A rule of init_weights has distribution={distribution!r}.",
+            expected='"normal" or "uniform".',
+            fix="leave it out for the normal distribution.",
+        )
+    return normal if distribution == "normal" else uniform
+
+
+_TYPES: dict[str, Callable[..., None]] = {
+    "constant": _constant,
+    "normal": _normal,
+    "truncnormal": _truncated,
+    "uniform": _uniform,
+    "xavier": _xavier,
+    "kaiming": _kaiming,
+    "orthogonal": _orthogonal,
+}
+_PRETRAINED = "pretrained"
+
+
+def init_weights(module: nn.Module, rules: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    """Set the values of the layers of a module by rules, such as those of MMEngine's ``init_cfg``.
+
+    Call it in `__init__` or `configure_model`, after the layers exist. Rules apply in their order, so a later one
+    replaces the values of an earlier one. If the module is built without memory (``FSDPStrategy(meta=True)``), the same
+    rules fill it later, with the same values.
+
+    Args:
+        module: The module.
+        rules: One or several dicts with
+
+            - ``type``: ``"constant"`` (`value`), ``"normal"`` (`mean`, `std`), ``"trunc_normal"`` (also `a`, `b`),
+              ``"uniform"`` (`a`, `b`), ``"xavier"`` (`gain`, `distribution`), ``"kaiming"`` (`a`, `mode`,
+              `nonlinearity`, `distribution`), ``"orthogonal"`` (`gain`), a function that changes a tensor in place,
+              such as those of `torch.nn.init`, or ``"pretrained"``;
+            - ``layer``: classes or names of classes, and ``name``: patterns of the names of layers with ``*``, ``?``
+              and ``[…]``; if both are given, a layer must match both. Default: all layers with parameters;
+            - ``bias``: the value of the biases, default 0; None leaves them as they are;
+            - the options of the type.
+
+            ``"pretrained"`` has `checkpoint`, a path; `prefix`, of the names in it that are taken, which is cut off;
+            and `name`, of the part of the module that gets them.
+
+    Raises:
+        ArgumentTypeError: The rules are no dicts.
+        MisconfigurationException: A rule has an unknown type or option, or matches no layer.
+
+    Example:
+        >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        >>> init_weights(net, [
+        ...     {"type": "kaiming", "layer": "Conv2d"},
+        ...     {"type": "constant", "value": 1.0, "layer": "BatchNorm2d"},
+        ...     {"type": "normal", "std": 0.01, "name": "3", "bias": None},
+        ... ])
+        >>> net[1].weight[0].item(), net[0].bias[0].item()
+        (1.0, 0.0)
+    """
+    if not isinstance(rules, (Mapping, list, tuple)):
+        raise ArgumentTypeError(f"`rules` of init_weights is {shown(rules)}.", expected="a dict or a list.", fix=_FIX)
+    each: list[Any] = [rules] if isinstance(rules, Mapping) else list(rules)
+    for rule in each:
+        if not isinstance(rule, Mapping) or "type" not in rule:
+            raise ArgumentTypeError(
+                f"A rule of init_weights is {shown(rule)}.", expected="a dict with 'type'.", fix=_FIX
+            )
+        options = dict(rule)
+        kind = options.pop("type")
+        if isinstance(kind, str) and kind.lower() == _PRETRAINED:
+            _load_pretrained(module, **_checked(options, _load_pretrained, 1, _PRETRAINED))
+            continue
+        layers = list(_matching(module, options.pop("layer", None), options.pop("name", None)))
+        bias, change = options.pop("bias", 0.0), _change(kind, options)
+        for layer in layers:
+            if any(parameter.is_meta for parameter in layer.parameters(recurse=False)):
+                layer.reset_parameters = partial(reset_parameters, layer, change, bias)  # type: ignore[assignment]  # see `Construction`
+            reset_parameters(layer, change, bias)
+
+
+def reset_parameters(layer: nn.Module, change: Callable[[Tensor], Any], bias: float | None) -> None:
+    """Set the values of one layer. The name is that of torch's methods, which are called for layers without memory."""
+    for name, parameter in layer.named_parameters(recurse=False):
+        if parameter.is_meta:
+            parameter.detach().zero_()  # so that the call is noted: torch's trunc_normal_ does nothing here
+        if "bias" not in name:
+            change(parameter)
+        elif bias is not None:
+            init.constant_(parameter, bias)
+
+
+def _change(kind: Any, options: Mapping[str, Any]) -> Callable[[Tensor], Any]:
+    if not isinstance(kind, str):
+        if callable(kind) and not isinstance(kind, type):
+            return partial(kind, **_checked(options, kind, 1, getattr(kind, "__name__", "a function")))
+        raise ArgumentTypeError(
+            f"A rule of init_weights has type={shown(kind)}.", expected="a name, or a function of a tensor.", fix=_FIX
+        )
+    name = kind.lower().replace("_", "").removesuffix("init")
+    if name not in _TYPES:
+        raise UnknownNameError("type of initialization", kind, [*_TYPES, _PRETRAINED], fix=_FIX)
+    return partial(_TYPES[name], **_checked(options, _TYPES[name], 1, kind))
+
+
+def _checked(options: Mapping[str, Any], function: Callable[..., Any], skipped: int, kind: str) -> dict[str, Any]:
+    try:
+        names = list(inspect.signature(function).parameters)[skipped:]
+    except (TypeError, ValueError):  # a function without a signature
+        return dict(options)
+    unknown = [name for name in options if name not in names]
+    if unknown:
+        known = ["type", "layer", "name", "bias", *names] if kind != _PRETRAINED else ["type", *names]
+        raise MisconfigurationException(
+            f"A rule of init_weights for {kind!r} has the option {unknown[0]!r}.{nearest(unknown[0], known)}",
+            expected=f"options among {', '.join(map(repr, known))}.",
+            fix=_FIX,
+        )
+    return dict(options)
+
+
+def _matching(module: nn.Module, classes: Any, names: Any) -> Iterator[nn.Module]:
+    kinds, patterns = _listed(classes), _listed(names)
+    layers = [
+        (name, part) for name, part in module.named_modules() if any(True for _ in part.parameters(recurse=False))
+    ]
+    found = [part for name, part in layers if _is_one(part, kinds) and _is_named(name, patterns)]
+    if not found:
+        known = {type(part).__name__ for _, part in layers} if kinds is not None else {name for name, _ in layers}
+        wanted = next(iter(kinds if kinds is not None else patterns or []), "")
+        given = getattr(wanted, "__name__", str(wanted))
+        raise MisconfigurationException(
+            f"A rule of init_weights with layer={classes!r} and name={names!r} matches no layer of "
+            f"{type(module).__name__}.{nearest(given, known)}",
+            expected=f"layers with parameters; there are {', '.join(sorted(known)) or 'none'}.",
+            fix="correct it, or call init_weights after the layers exist.",
+        )
+    return iter(found)
+
+
+def _listed(given: Any) -> list[Any] | None:
+    if given is None:
+        return None
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _is_one(part: nn.Module, kinds: list[Any] | None) -> bool:
+    bases = type(part).__mro__
+    return kinds is None or any(kind in bases or kind in [base.__name__ for base in bases] for kind in kinds)
+
+
+def _is_named(name: str, patterns: list[Any] | None) -> bool:
+    return patterns is None or any(fnmatchcase(name, p) or name.startswith(f"{p}.") for p in patterns)
+
+
+def _load_pretrained(module: nn.Module, checkpoint: str | os.PathLike[str], prefix: str = "", name: str = "") -> None:
+    if any(tensor.is_meta for tensor in module.state_dict().values()):
+        raise MisconfigurationException(
+            f"init_weights got pretrained values for {type(module).__name__}, which is built without memory.",
+            expected="a module with memory.",
+            fix='trainer.fit(module, ckpt_path=path, resume="weights"), which each process reads for its shard.',
+        )
+    content = load(checkpoint)
+    state = content.get("state_dict", content)
+    taken = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    if not taken:
+        raise MisconfigurationException(
+            f"init_weights found no name that begins with {prefix!r} in {os.fspath(checkpoint)!r}.",
+            expected=f"a prefix of its names, such as {next(iter(state), 'none')!r}.",
+            fix='{"type": "pretrained", "checkpoint": path, "prefix": "model."}',
+        )
+    module.get_submodule(name).load_state_dict(taken)
