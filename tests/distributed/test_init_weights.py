@@ -1,4 +1,4 @@
-"""Rules for the first values of a module that is built without memory and sharded: those of one that is not."""
+"""First values by rules for a module that is built without memory and sharded."""
 
 from __future__ import annotations
 
