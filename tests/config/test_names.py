@@ -194,6 +194,8 @@ ARGUMENTS = {
     "CosineAnnealingWarmRestarts": {"T_0": 2},
     "CyclicLR": {"base_lr": 0.1, "max_lr": 0.2},
     "EarlyStopping": {"monitor": "loss"},
+    "ExpectedMetrics": {"expected": {"loss": 0.5}},
+    "LearningRateScaler": {"base_batch_size": 8},
     "ModelPruning": {"pruning_fn": "l1_unstructured"},
     "StochasticWeightAveraging": {"swa_lrs": 0.1},
     "ExponentialLR": {"gamma": 0.5},

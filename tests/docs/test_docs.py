@@ -99,12 +99,17 @@ def test_every_deviation_has_a_row(deviation):
 
 
 def test_callbacks_that_the_page_lists_exist():
-    from lightlib import callbacks
+    from lightlib import callbacks, evaluation
 
     page = (ROOT / "docs" / "callbacks.md").read_text(encoding="utf-8")
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    shown = {name for name in callbacks.__all__ if not name.startswith("default")}
+    shown = {name for name in callbacks.__all__ if name[0].isupper()}
+    shown |= {
+        name
+        for name in evaluation.__all__
+        if isinstance(kind := getattr(evaluation, name), type) and issubclass(kind, callbacks.Callback)
+    }
     bases = {"Callback", "Checkpoint", "ProgressBar", "TimedProgressBar", "RichProgressBarTheme"}
     assert named == shown - bases
 
