@@ -38,10 +38,10 @@ from lightlib.core.setup.plugins import (
     precision_of,
     profiler_of,
     requeue_of,
-    strategy_by_memory,
     strategy_of,
 )
 from lightlib.core.setup.settings import Settings, integer, replace_settings
+from lightlib.core.setup.strategy_by_memory import strategy_by_memory
 from lightlib.core.trial import Call
 from lightlib.errors import ArgumentTypeError, shown
 from lightlib.loggers.logger import Logger

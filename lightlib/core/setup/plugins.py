@@ -8,10 +8,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-import torch
-from torch import nn
-
-from lightlib import loggers, registry, report
+from lightlib import loggers, registry
 from lightlib.conventions import active
 from lightlib.core.progress.plan import Plan
 from lightlib.core.setup.lightning_objects import fix_for_lightnings
@@ -23,8 +20,6 @@ from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler
-from lightlib.strategies.advice import advise
-from lightlib.strategies.extension import Extension
 from lightlib.strategies.plugin import StrategyPlugin
 from lightlib.strategies.strategy import Strategy
 
@@ -51,54 +46,6 @@ def strategy_of(given: Any, environment: Environment) -> Strategy:
         expected="a name or an instance of lightlib.strategies.Strategy.",
         fix=_instance("strategy", given, Strategy) or "Trainer(strategy='auto')",
     )
-
-
-def strategy_by_memory(given: Strategy, module: nn.Module) -> Strategy:
-    """Return the strategy to train `module` with, in place of one that ``strategy="auto"`` has chosen by number.
-
-    It is another one only if parameters, gradients and optimizer state do not fit on a device, the processes are those
-    of one machine, and the memory of its devices is known; the reason is logged (``docs/decisions/0051``).
-
-    Args:
-        given: Connected, and not set up yet.
-    """
-    memories = [given.accelerator.memory(device) for device in given.devices]
-    known = [memory for memory in memories if memory is not None]
-    if not known or len(known) < len(memories) or given.launcher not in (None, "subprocess"):
-        return given
-    stored = given.precision.param_dtype
-    dtype = None if given.precision.autocasts or stored is torch.float32 else stored
-    advice = advise(module, given.world_size, min(known), param_dtype=dtype)
-    if advice.fits and advice.strategy != "fsdp":
-        if given.world_size > 1:
-            report.info(f'strategy="auto" is {advice.strategy}: {advice.reason}.')
-        return given
-    if advice.strategy != "fsdp":
-        report.warn(
-            f'strategy="auto" is {advice.strategy}: {advice.reason}. '
-            "Use more devices, precision='bf16-true', or an optimizer with less state.",
-            report.PossibleUserWarning,
-        )
-        return given
-    if given.environment.num_nodes > 1 or given.extension != Extension():
-        report.warn(
-            f'strategy="auto" is ddp: {advice.reason}, but on several machines, or with a plugin that changes the '
-            "strategy, it is not changed. Use strategy='fsdp'.",
-            report.PossibleUserWarning,
-        )
-        return given
-    chosen = strategy_of("fsdp", given.environment)
-    chosen.connect(given.accelerator, list(given.devices), given.precision, given.environment)
-    if given.sync_batchnorm:
-        chosen.synchronize_batchnorm()
-    report.info(f'strategy="auto" is fsdp: {advice.reason}.')
-    if advice.fits is False:
-        report.warn(
-            f'strategy="auto": even sharded over {given.world_size} devices the module does not fit. '
-            "Use more devices, or strategy='fsdp_cpu_offload'.",
-            report.PossibleUserWarning,
-        )
-    return chosen
 
 
 def environment_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any) -> Environment:
