@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
+from tests.runs.plain import Unsized
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
@@ -285,3 +286,17 @@ def test_workers_draw_the_same_on_any_number_of_processes_and_after_a_resume(tmp
         assert [sorted(a + b) for a, b in zip(two[0][epoch], two[1][epoch], strict=True)] == one[epoch]
     assert one[0] != one[1]
     assert [again == [whole[1][2:]] for whole, again in zip(two, rest, strict=True)] == [True, True]
+
+
+def array_fit(rank):
+    """Train and evaluate batches of NumPy arrays, seven of them for evaluation."""
+    batches = [tuple(one.numpy() for one in batch) for batch in DataLoader(samples(14), 2)]
+    module = built()
+    trainer_of("ddp", 2, max_epochs=1).fit(module, batches, Unsized(batches))
+    return module.epochs, module.validated
+
+
+def test_numpy_arrays_on_two_processes():
+    (first, first_validated), (second, second_validated) = ranks(2, array_fit)
+    assert (first, second) == ([[[0, 1], [4, 5], [8, 9]]], [[[2, 3], [6, 7], [10, 11]]])
+    assert sorted(first_validated + second_validated) == list(range(14))
