@@ -263,7 +263,7 @@ def test_wandb_offline(tmp_path):
 def _wandb(rank, folder):
     os.environ["WANDB_SILENT"] = "true"
     fit(WandbLogger(save_dir=folder, project="digits", offline=True))
-    importlib.import_module("wandb").finish()
+    importlib.import_module("wandb").teardown()  # waits for its process, which writes the file after `finish`
     (file,) = folder.rglob("*.wandb")
     assert b"train/loss" in file.read_bytes()
     assert list(folder.rglob("*.png"))
