@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.records.metric_printer import MetricPrinter
     from lightlib.callbacks.records.rank_logs import RankLogFiles
     from lightlib.callbacks.records.run_config import RunConfigRecord
+    from lightlib.callbacks.records.rank_metrics import RankMetricFiles
     from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
     from lightlib.callbacks.sync_buffers import SyncBuffers
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
@@ -105,6 +106,7 @@ __all__ = [
     "PublishCheckpoint",
     "RankLogFiles",
     "RestoreBest",
+    "RankMetricFiles",
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
@@ -167,6 +169,7 @@ _get, _names = lazy.attributes(
         "PublishCheckpoint": "checkpoint.publish",
         "RankLogFiles": "records.rank_logs",
         "RestoreBest": "checkpoint.restore_best",
+        "RankMetricFiles": "records.rank_metrics",
         "RichModelSummary": "summary.model_summary",
         "RichProgressBar": "progress.progress_bar",
         "RichProgressBarTheme": "progress.progress_bar",
