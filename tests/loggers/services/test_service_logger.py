@@ -303,6 +303,47 @@ def test_the_calls_of_aim(stand_in):
     assert module.Run.call_args.kwargs["force_resume"]
 
 
+SERVICES = [(AimLogger, "aim", "Run"), (ClearMLLogger, "clearml", "Task"), (DVCLiveLogger, "dvclive", "Live")]
+SERVICES += [(TrackioLogger, "trackio", "init")]
+
+
+def opens_by(module, name, effect):
+    """Let the call that opens a run of the service have this effect."""
+    (module.Task.init if name == "Task" else getattr(module, name)).side_effect = effect
+
+
+@pytest.mark.parametrize(("kind", "package", "name"), SERVICES)
+def test_training_goes_on_without_each_service(kind, package, name, stand_in):
+    def refuse(*args, **kwargs):
+        raise ConnectionError("no route to host")
+
+    opens_by(stand_in(package), name, refuse)
+    with pytest.warns(LightlibWarning, match=rf"{kind.__name__}\.\w+ raised ConnectionError: no route") as caught:
+        module = fit(kind())
+    assert module.trainer.global_step == 5
+    firsts = [str(warning.message).split(" raised")[0] for warning in caught if "raised" in str(warning.message)]
+    assert len(set(firsts)) == len(firsts), "each method once"
+
+
+@pytest.mark.parametrize(("kind", "package", "name"), SERVICES)
+def test_no_call_waits_for_a_service_that_never_answers(kind, package, name, stand_in, patience):
+    """The test would hang if any call waited for the service."""
+    answer = threading.Event()
+
+    def wait(*args, **kwargs):
+        answer.wait()
+        return MagicMock(id="late", hash="late", step=0)
+
+    opens_by(stand_in(package), name, wait)
+    logger = kind()
+    with pytest.warns(LightlibWarning, match=r"the service has not answered \d calls yet") as caught:
+        module = fit(logger)
+    assert len(caught) == 1
+    assert module.trainer.global_step == 5
+    answer.set()
+    assert logger.wait()
+
+
 def test_the_version_of_clearml_stays_that_of_the_start(stand_in, patience):
     """Folders of checkpoints are made of it, on all ranks."""
     answer = threading.Event()
