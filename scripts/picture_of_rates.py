@@ -1,4 +1,4 @@
-"""Draws docs/images/lr-find.png: the curve of the learning-rate finder, by the program of docs/tuning.md.
+"""Draws docs/images/lr-find.png: the curve of the finder, by the program of docs/tuning.md.
 
 python scripts/picture_of_rates.py
 """

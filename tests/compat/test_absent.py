@@ -1,4 +1,4 @@
-"""Names of Lightning that lightlib does not provide: each says what to use instead."""
+"""Names of Lightning that lightlib does not provide: each error has a replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/coming-from.md: its tables, by which one recorded run becomes that of each of eight other trainers."""
+"""docs/coming-from.md: by its table a recorded run becomes that of each of eight trainers."""
 
 from __future__ import annotations
 

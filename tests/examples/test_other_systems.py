@@ -1,4 +1,4 @@
-"""The examples that other trainers print in their documentation, written for lightlib, run as programs."""
+"""The examples in the documentation of other trainers, written for lightlib, run as programs."""
 
 from __future__ import annotations
 

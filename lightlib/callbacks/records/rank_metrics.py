@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RankMetricFiles(Callback):
-    """Writes what the loggers get on each rank to a file ``rank_N/metrics.jsonl`` of its own.
+    """Writes the metrics of each rank to a file of its own, ``rank_N/metrics.jsonl``.
 
     Loggers record the values of rank zero only. Values of a step are those of the rank's shard of the data, unless they
     are logged with ``sync_dist=True``; values of an epoch are those of all ranks. A resumed run continues its files as
@@ -38,12 +38,11 @@ class RankMetricFiles(Callback):
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, ranks: Sequence[int] | None = None) -> None:
-        if folder is not None and (not isinstance(folder, (str, os.PathLike)) or "://" in os.fspath(folder)):
+        if folder is not None and not _is_local(folder):
             raise ArgumentTypeError(
                 f"RankMetricFiles(folder={folder!r}).", expected="a local path.", fix="RankMetricFiles('logs')"
             )
-        known = ranks is None or isinstance(ranks, (list, tuple, range, set))
-        if not known or not all(type(rank) is int and rank >= 0 for rank in ranks or ()):
+        if ranks is not None and not _are_ranks(ranks):
             raise ArgumentTypeError(
                 f"RankMetricFiles(ranks={ranks!r}).", expected="a list of ranks.", fix="RankMetricFiles(ranks=[0])"
             )
@@ -77,3 +76,12 @@ class RankMetricFiles(Callback):
         if len(lines) > self._rows:
             log_files.replace(str(file), b"".join(lines[: self._rows]))
         return writer
+
+
+def _are_ranks(values: Any) -> bool:
+    known = isinstance(values, (list, tuple, range, set))
+    return known and all(type(value) is int and value >= 0 for value in values)
+
+
+def _is_local(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value)

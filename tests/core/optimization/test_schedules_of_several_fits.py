@@ -1,4 +1,4 @@
-"""Schedules of a second `fit` of the same module: they have what remains of the run, as in a plain loop."""
+"""Schedules of a second `fit` of a module span the rest of the run, as in a plain loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pytorch-accelerated's example of progressive resizing: three calls of `fit` on growing images, one history."""
+"""pytorch-accelerated's progressive resizing: three calls of `fit`, one history."""
 
 import torch
 import torch.nn.functional as F

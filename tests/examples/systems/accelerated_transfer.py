@@ -1,4 +1,4 @@
-"""pytorch-accelerated's example of transfer learning, on scikit-learn's digits: a new head on a trained backbone."""
+"""pytorch-accelerated's transfer learning, on digits: a new head on a trained backbone."""
 
 from functools import partial
 

@@ -37,7 +37,7 @@ class Engine(L.Module):
 
 
 class Points(Callback):
-    """Appends each of the twelve points of ColossalAI to the file `points.txt`; `Trainer.fit` has no other."""
+    """Appends each of the twelve points of ColossalAI to the file `points.txt`."""
 
     def note(self, name):
         with open("points.txt", "a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The two lists of needs from LiBai's discussion of its trainer, in one script that meets each of them."""
+"""The two lists of needs from LiBai's discussion of its trainer, met by one script."""
 
 import argparse
 import json

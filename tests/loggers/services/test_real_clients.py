@@ -155,7 +155,7 @@ def _aim_resumed(rank, folder):
 
 
 class _Drawn:
-    """What a figure has of matplotlib's."""
+    """A stand-in for a figure of matplotlib."""
 
     def savefig(self, file, **options):
         file.write(Image(torch.ones(3, 2, 2)).encoded())
