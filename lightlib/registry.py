@@ -70,9 +70,9 @@ _CALLBACKS = _from(
     "EfficientConvBN EmptyCache EnvironmentRecord EpochMonitor ExpectedMetrics GradientAccumulationScheduler History "
     "LambdaCallback LearningRateFinder LearningRateMonitor LearningRateScaler LossScaleMonitor MetricPrinter "
     "ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice NormMonitor OnExceptionCheckpoint PlainProgressBar "
-    "PreciseBN PrintProgress PublishCheckpoint RankLogFiles RestoreBest RichModelSummary RichProgressBar "
-    "RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers TQDMProgressBar TerminateOnNaN "
-    "ThroughputMonitor Timer WeightAveraging",
+    "PreciseBN PrintProgress PublishCheckpoint RankLogFiles RankMetricFiles RestoreBest RichModelSummary "
+    "RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers TQDMProgressBar "
+    "TerminateOnNaN ThroughputMonitor Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from lightlib.callbacks.records.history import History
     from lightlib.callbacks.records.metric_printer import MetricPrinter
     from lightlib.callbacks.records.rank_logs import RankLogFiles
-    from lightlib.callbacks.records.run_config import RunConfigRecord
     from lightlib.callbacks.records.rank_metrics import RankMetricFiles
+    from lightlib.callbacks.records.run_config import RunConfigRecord
     from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
     from lightlib.callbacks.sync_buffers import SyncBuffers
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
@@ -105,8 +105,8 @@ __all__ = [
     "ProgressBar",
     "PublishCheckpoint",
     "RankLogFiles",
-    "RestoreBest",
     "RankMetricFiles",
+    "RestoreBest",
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",

@@ -198,6 +198,7 @@ ARGUMENTS = {
     "LearningRateScaler": {"base_batch_size": 8},
     "ModelPruning": {"pruning_fn": "l1_unstructured"},
     "StochasticWeightAveraging": {"swa_lrs": 0.1},
+    "ThroughputMonitor": {"batch_size_fn": "builtins.len"},
     "ExponentialLR": {"gamma": 0.5},
     "GradientAccumulationScheduler": {"scheduling": {"0": 1}},
     "MultiStepLR": {"milestones": [1]},
