@@ -318,10 +318,12 @@ def test_training_goes_on_without_each_service(kind, package, name, stand_in):
         raise ConnectionError("no route to host")
 
     opens_by(stand_in(package), name, refuse)
-    with pytest.warns(LightlibWarning, match=rf"{kind.__name__}\.\w+ raised ConnectionError: no route") as caught:
+    with pytest.warns(LightlibWarning) as caught:
         module = fit(kind())
     assert module.trainer.global_step == 5
-    firsts = [str(warning.message).split(" raised")[0] for warning in caught if "raised" in str(warning.message)]
+    texts = [str(warning.message) for warning in caught]
+    firsts = [text.split(" raised")[0] for text in texts if "raised ConnectionError: no route" in text]
+    assert any(first.startswith(kind.__name__) for first in firsts), texts
     assert len(set(firsts)) == len(firsts), "each method once"
 
 
