@@ -28,8 +28,8 @@ def checked_inputs(name: str, given: object) -> tuple[int | str, ...] | None:
     if given is None:
         return None
     several: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
-    wrong = [one for one in several if isinstance(one, bool) or not isinstance(one, (int, str)) or one in range(-99, 0)]
-    if wrong or isinstance(given, (str, int)):
+    right = all(isinstance(one, str) or (type(one) is int and one >= 0) for one in several)
+    if not right or isinstance(given, (str, int)):
         raise ArgumentTypeError(
             f"Precision({name!r}) got inputs_to_half={shown(given)}.",
             expected="a list of indices from 0 (of a batch that is a tuple or a list) or keys (of one that is a dict).",
