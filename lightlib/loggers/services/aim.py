@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
 from typing import Any
 
-from lightlib.loggers.checkpoint_files import runs_with_checkpoints
-from lightlib.loggers.log_files import below
 from lightlib.loggers.logger import missing_package
 from lightlib.loggers.media.items import Audio, Figure, Histogram, Image, Media, Text
-from lightlib.loggers.services.service_logger import ServiceLogger
-from lightlib.report import described, rank_zero_only
+from lightlib.loggers.services.identified_service import IdentifiedService
+from lightlib.report import described
 
 
-class AimLogger(ServiceLogger):
+class AimLogger(IdentifiedService):
     """Logs to Aim. Needs ``pip install 'lightlib[aim]'``; the package is imported at first use.
 
     By default the values are in the folder ``.aim``, which ``aim up`` displays. Aim is called in the background: a slow
@@ -50,16 +47,12 @@ class AimLogger(ServiceLogger):
         prefix: str = "",
         **kwargs: Any,
     ) -> None:
-        super().__init__(prefix)
+        super().__init__(run_hash, prefix)
         self._repo = None if repo is None else os.path.expanduser(os.fspath(repo))
-        self._experiment_name, self._run_name, self._run_hash = experiment, run_name, run_hash
-        self._is_chosen = run_hash is not None
-        self._options = kwargs
-        self._shared_hash: str | None = None
-        self._is_shared = False
+        self._experiment_name, self._run_name, self._options = experiment, run_name, kwargs
 
     def __repr__(self) -> str:
-        return described(self, repo=self._repo, experiment=self._experiment_name, run_hash=self._run_hash)
+        return described(self, repo=self._repo, experiment=self._experiment_name, run_hash=self._run_id)
 
     @property
     def name(self) -> str:
@@ -67,47 +60,20 @@ class AimLogger(ServiceLogger):
         return self._experiment_name
 
     @property
-    def version(self) -> str | None:
-        """The hash of the run; None before it exists, and during a run that began before the server answered."""
-        return self._shared_hash if self._is_shared else self._run_hash
-
-    @property
     def media_kinds(self) -> tuple[type[Media], ...]:
         """All but tables."""
         return (Audio, Figure, Histogram, Image, Text)
-
-    def earlier_run_dirs(self, root: str) -> list[str]:
-        """Return the folders of the experiment's runs on this machine; none when the user chose a run."""
-        return [] if self._is_chosen else runs_with_checkpoints(below(self.save_dir or root, self.name))
-
-    def share(self, broadcast: Callable[[Any], Any]) -> None:
-        self._shared_hash, self._is_shared = broadcast(self._run_hash), True  # the same on all ranks, to the end
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"run_hash": self._run_hash} if self._run_hash is not None else {}
-
-    @rank_zero_only
-    def prepare(self) -> None:
-        """Check that the package is installed, and begin to open the run."""
-        self._is_shared = False
-        super().prepare()
-
-    @rank_zero_only
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue the run of the checkpoint, unless the user chose one."""
-        if not self._is_chosen:
-            self._run_hash = state_dict["run_hash"]
 
     def _check(self) -> None:
         _package()
 
     def _open(self) -> Any:
         quiet = {"system_tracking_interval": None, "capture_terminal_logs": False, "log_system_params": False}
-        options = {"force_resume": self._run_hash is not None, **quiet, **self._options}
-        run = _package().Run(self._run_hash, repo=self._repo, experiment=self._experiment_name, **options)
+        options = {"force_resume": self._run_id is not None, **quiet, **self._options}
+        run = _package().Run(self._run_id, repo=self._repo, experiment=self._experiment_name, **options)
         if self._run_name is not None:
             run.name = self._run_name
-        self._run_hash = run.hash
+        self._run_id = run.hash
         return run
 
     def _metrics(self, client: Any, metrics: dict[str, float], step: int | None) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from typing import Any
 
-from lightlib.loggers.checkpoint_files import runs_with_checkpoints
-from lightlib.loggers.log_files import below
 from lightlib.loggers.logger import missing_package
 from lightlib.loggers.media.items import Audio, Figure, Histogram, Image, Media, Table, Text
-from lightlib.loggers.services.service_logger import ServiceLogger
-from lightlib.report import described, rank_zero_only
+from lightlib.loggers.services.identified_service import IdentifiedService
+from lightlib.report import described
 
 
-class ClearMLLogger(ServiceLogger):
+class ClearMLLogger(IdentifiedService):
     """Logs to ClearML. Needs ``pip install 'lightlib[clearml]'``; the package is imported at first use.
 
     The service is called in the background: a slow or unreachable one is reported once, and training continues. A
@@ -51,15 +48,11 @@ class ClearMLLogger(ServiceLogger):
         prefix: str = "",
         **kwargs: Any,
     ) -> None:
-        super().__init__(prefix)
-        self._project, self._task_name, self._task_id, self._offline = project_name, task_name, task_id, offline
-        self._is_chosen = task_id is not None
-        self._options = kwargs
-        self._shared_id: str | None = None
-        self._is_shared = False
+        super().__init__(task_id, prefix)
+        self._project, self._task_name, self._offline, self._options = project_name, task_name, offline, kwargs
 
     def __repr__(self) -> str:
-        return described(self, project_name=self._project, task_name=self._task_name, task_id=self._task_id)
+        return described(self, project_name=self._project, task_name=self._task_name, task_id=self._run_id)
 
     @property
     def name(self) -> str:
@@ -67,36 +60,9 @@ class ClearMLLogger(ServiceLogger):
         return self._project
 
     @property
-    def version(self) -> str | None:
-        """The id of the task; None before it exists, and during a run that began before the service answered."""
-        return self._shared_id if self._is_shared else self._task_id
-
-    @property
     def media_kinds(self) -> tuple[type[Media], ...]:
         """All of them."""
         return (Media,)
-
-    def earlier_run_dirs(self, root: str) -> list[str]:
-        """Return the folders of the project's tasks on this machine; none when the user chose a task."""
-        return [] if self._is_chosen else runs_with_checkpoints(below(self.save_dir or root, self.name))
-
-    def share(self, broadcast: Callable[[Any], Any]) -> None:
-        self._shared_id, self._is_shared = broadcast(self._task_id), True  # the same on all ranks, to the end
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"task_id": self._task_id} if self._task_id is not None else {}
-
-    @rank_zero_only
-    def prepare(self) -> None:
-        """Check that the package is installed, and begin to open the task."""
-        self._is_shared = False
-        super().prepare()
-
-    @rank_zero_only
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue the task of the checkpoint, unless the user chose one."""
-        if not self._is_chosen:
-            self._task_id = state_dict["task_id"]
 
     def _check(self) -> None:
         _package()
@@ -112,11 +78,11 @@ class ClearMLLogger(ServiceLogger):
         opened = task.init(
             project_name=self._project,
             task_name=self._task_name,
-            **{"continue_last_task": self._task_id or False, "reuse_last_task_id": False, **quiet, **self._options},
+            **{"continue_last_task": self._run_id or False, "reuse_last_task_id": False, **quiet, **self._options},
         )
-        if self._task_id is not None:
+        if self._run_id is not None:
             opened.set_initial_iteration(0)  # steps are counted by the run, also after a resume
-        self._task_id = opened.id
+        self._run_id = opened.id
         return opened
 
     def _metrics(self, client: Any, metrics: dict[str, float], step: int | None) -> None:

@@ -357,7 +357,7 @@ def test_the_version_of_clearml_stays_that_of_the_start(stand_in, patience):
     logger.share(lambda value: value)
     answer.set()
     assert logger.wait()
-    assert (logger.version, logger.state_dict()) == (None, {"task_id": "late"})
+    assert (logger.version, logger.state_dict()) == (None, {"run_id": "late"})
     logger.prepare()
     logger.share(lambda value: value)
     assert logger.version == "late"
