@@ -48,7 +48,11 @@ ALL += [
 ALL += [Configuration(strategy, phased=True) for strategy in MAIN]
 ALL += [Configuration("ddp", workers=2, asynchronous=True, phased=True)]
 ALL += [Configuration(strategy, pruned=True) for strategy in ("one", "ddp")]
-ALL += [Configuration("one", sampled=True), Configuration("ddp", workers=2, sampled=True)]
+ALL += [
+    Configuration("one", sized=True),
+    Configuration("one", sampled=True),
+    Configuration("ddp", workers=2, sampled=True),
+]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

@@ -19,6 +19,7 @@ from torchmetrics.classification import MulticlassAccuracy
 import lightlib as L
 from lightlib.callbacks import (
     BaseFinetuning,
+    BatchSizeFinder,
     Callback,
     EarlyStopping,
     EMAWeightAveraging,
@@ -37,7 +38,7 @@ from tests.campaigns.own_state import ChangesData, Epochs, KeepsOwnState
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
-_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled")
+_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Configuration:
             of the last epochs, and exact statistics of batch norms.
         pruned: Prune weights, which go back to their first values.
         sampled: Draw as many samples of each class in several passes per epoch, in place of a plain shuffle.
+        sized: Search for the batch size, which the loaders of the module then have.
     """
 
     strategy: str = "one"
@@ -74,6 +76,7 @@ class Configuration:
     phased: bool = False
     pruned: bool = False
     sampled: bool = False
+    sized: bool = False
 
     @property
     def processes(self) -> int:
@@ -177,6 +180,20 @@ class Owner(KeepsOwnState, Classifier):
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
+class Sized(Classifier):
+    """The same module with loaders of its own, whose batch size is searched for."""
+
+    def __init__(self, batch_norm: bool, how: Configuration) -> None:
+        super().__init__(batch_norm)
+        self.how, self.batch_size = how, 2
+
+    def train_dataloader(self) -> DataLoader:
+        return loaders(self.how, self.batch_size)[0]
+
+    def val_dataloader(self) -> DataLoader:
+        return loaders(self.how, self.batch_size)[1]
+
+
 class Unfreezes(BaseFinetuning):
     """Freezes layers for one epoch, with their batch norms."""
 
@@ -242,10 +259,10 @@ class TellsPhase(Callback):
         phases.enter("end")
 
 
-def loaders(how: Configuration) -> tuple[DataLoader, DataLoader]:
+def loaders(how: Configuration, batch_size: int = 4) -> tuple[DataLoader, DataLoader]:
     parts = 1 if how.strategy in ("one", "pipeline") else how.processes  # processes that have data of their own
     noise = 0.0 if how.plain and how.workers else 0.1
-    size: dict[str, Any] = {"batch_size": 4, "num_workers": how.workers}
+    size: dict[str, Any] = {"batch_size": batch_size, "num_workers": how.workers}
     order: dict[str, Any] = {"sampler": Epochs(51 * parts - 1)} if how.own else {"shuffle": True}
     data = Noisy(51 * parts - 1, noise)
     if how.sampled:
@@ -267,6 +284,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     frozen = ("3",) if how.strategy == "pipeline" else ("0", "1")  # each stage has to train something
     yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2), PreciseBN(3)] if how.phased else []
     yield from [ModelPruning("random_unstructured", amount=0.2)] if how.pruned else []
+    yield from [BatchSizeFinder(steps_per_trial=1, max_val=4)] if how.sized else []
     if how.batteries:
         yield LearningRateFinder(1e-4, 0.1, 20, early_stop_threshold=None)
         yield EMAWeightAveraging(decay=0.8, update_every_n_steps=2)
@@ -281,7 +299,9 @@ def main(how: Configuration, where: Path) -> None:
     """Train, or resume training, and save the outcome."""
     L.seed_everything(5, verbose=False)
     batch_norm = how.strategy in ("one", "ddp", "ddp3")
-    module = Owner(batch_norm, freezes=how.strategy == "one") if how.own else Classifier(batch_norm)
+    module = Sized(batch_norm, how) if how.sized else Classifier(batch_norm)
+    if how.own:
+        module = Owner(batch_norm, freezes=how.strategy == "one")
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
     trainer = L.Trainer(
@@ -300,7 +320,7 @@ def main(how: Configuration, where: Path) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(module, *loaders(how), ckpt_path="auto")
+    trainer.fit(module, *(() if how.sized else loaders(how)), ckpt_path="auto")
     outcome = {
         "weights": trainer.strategy.module_state(),
         "optimizer": [trainer.strategy.optimizer_state(optimizer) for optimizer in trainer.optimizers],
