@@ -97,8 +97,9 @@ class TrainerCalls(TrainerViews):
 
         Example:
             >>> import torch
+            >>> import lightlib as L
             >>> from lightlib.loggers.media import Image
-            >>> Trainer(logger=False).log_media("input", Image(torch.rand(3, 8, 8)))
+            >>> L.Trainer(logger=False).log_media("input", Image(torch.rand(3, 8, 8)))
         """
         if not isinstance(media, Media):
             raise ArgumentTypeError(

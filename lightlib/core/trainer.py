@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from torch.autograd import set_detect_anomaly
 
@@ -25,9 +25,9 @@ from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.run import loop
 from lightlib.core.run.parts import TEST, VALIDATION, Stage
-from lightlib.core.run.run import Run
 from lightlib.core.session import Session
 from lightlib.core.setup.arguments import checked_call
+from lightlib.core.setup.callbacks import CallbacksArgument
 from lightlib.core.setup.plugins import (
     Plugin,
     arguments_of,
@@ -50,11 +50,6 @@ from lightlib.profilers.profiler import Profiler
 from lightlib.strategies.strategy import Strategy
 
 Duration = str | timedelta | dict[str, int]
-if TYPE_CHECKING:
-    _One = Callback | type[Callback] | str | Mapping[str, Callback | type[Callback] | bool | None]
-    GivenCallbacks = Iterable[_One | None] | _One
-else:
-    GivenCallbacks = Iterable[Callback] | Callback  # what the command line reads
 
 
 class Trainer(TrainerCalls):
@@ -143,7 +138,7 @@ class Trainer(TrainerCalls):
         num_nodes: int = 1,
         precision: str | int | Precision | None = None,
         logger: Logger | Iterable[Logger] | bool | str | None = None,
-        callbacks: GivenCallbacks | None = None,
+        callbacks: CallbacksArgument | None = None,
         fast_dev_run: int | bool = False,
         max_epochs: int | float | None = None,
         min_epochs: int | None = None,
@@ -430,14 +425,9 @@ class Trainer(TrainerCalls):
         self._session = original._session.for_trial(self, callbacks)
         self.processes = self._session.processes
 
-    # the loop
-    def run_training(self, run: Run) -> None:
-        """Train. Override it to run a loop of your own, with the parts of `run` (``docs/lifecycle.md``).
-
-        Args:
-            run: The run of this fit: `hooks`, `train_data`, `progress`, `plan`, `logs`, `saver` and `optimization`.
-        """
-        loop.fit(run)
+    # Override it to run a loop of your own: it gets the run of this fit, with `hooks`, `train_data`, `progress`,
+    # `plan`, `logs`, `saver` and `optimization` (docs/lifecycle.md). The loop itself, so that no call is added.
+    run_training = staticmethod(loop.fit)
 
 
 def _root(given: Any) -> str:

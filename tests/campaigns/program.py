@@ -181,7 +181,7 @@ class Owner(KeepsOwnState, Classifier):
 
 
 class Sized(Classifier):
-    """The same module with loaders of its own, whose batch size is searched for."""
+    """The same module, with loaders of its own and a batch size that is searched for."""
 
     def __init__(self, batch_norm: bool, how: Configuration) -> None:
         super().__init__(batch_norm)

@@ -156,7 +156,7 @@ def test_yaml_by_class_path_and_by_target(scanned):
           docs: https://lightning.ai/docs, lightning.ai
     """
     assert scanned(text, "config.yaml") == [
-        (6, "later", "lightning.pytorch.loggers.LitLogger"),
+        (6, "absent", "lightning.pytorch.loggers.LitLogger"),
         (7, "unknown", "pytorch_lightning.callbacks.ErlyStopping"),
     ]
 

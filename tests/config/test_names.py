@@ -136,7 +136,7 @@ def test_the_names_that_are_offered_can_be_built():
         """A local class, which cannot be imported."""
 
     with pytest.raises(UnknownNameError) as caught:
-        class_path("callbacks", "Nothing")
+        class_path("callbacks", "Unheard")
     assert "'Counting'" in str(caught.value)
     for name in ("Callback", "TimedProgressBar", "RichProgressBarTheme", "Local"):
         assert f"'{name}'" not in str(caught.value)

@@ -99,7 +99,7 @@ def _intervals(config: SchedulerConfig, plan: Plan) -> float:
         return plan.total_steps
     if config.interval == "batch":
         return plan.total_batches
-    return math.inf if plan.steps_per_epoch == math.inf else plan.total_steps / plan.steps_per_epoch
+    return plan.epochs_passed
 
 
 def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
@@ -117,7 +117,7 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
             report.PossibleUserWarning,
         )
         return
-    if config.interval == "epoch" and calls == 0:
+    if config.interval == "epoch" and calls == 0 and not plan.begun_batches:
         report.warn(
             f"{name} steps at the end of every epoch, but this run ends before its first epoch does: the learning "
             "rate will never change. Write {'scheduler': scheduler, 'interval': 'step'} to step it with the optimizer.",

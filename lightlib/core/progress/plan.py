@@ -45,6 +45,7 @@ class Plan:
         validate_at_end: Validate at the end of the run as well.
         sanity_batches: Validation batches before training, per loader.
         log_every: Optimizer steps between two writes to the loggers; 0 is never.
+        begun_batches: Batches of the first epoch that an earlier fit has trained on.
         checks_always: Run the sanity check before a run that is resumed as well.
     """
 
@@ -63,6 +64,7 @@ class Plan:
     validate_at_end: bool = False
     sanity_batches: float = 0
     log_every: int = 50
+    begun_batches: int = 0
     checks_always: bool = False
 
     def done(self, progress: Progress) -> bool:
@@ -83,7 +85,8 @@ class Plan:
         if not progress.batch:
             return self
         max_steps = min(self.max_steps - progress.step - progress.more, self.total_steps - progress.step)
-        return replace(self, max_epochs=self.max_epochs - progress.epoch, max_steps=max_steps)
+        max_epochs = self.max_epochs - progress.epoch
+        return replace(self, max_epochs=max_epochs, max_steps=max_steps, begun_batches=progress.epoch_batch)
 
     def ends(self, progress: Progress, exhausted: bool) -> bool:
         """Whether the run ends after this batch."""
@@ -171,8 +174,16 @@ class Plan:
     @property
     def num_epochs(self) -> float:
         """The epochs that the run begins; `inf` if no limit is known."""
-        total, per_epoch = self.total_steps, self.steps_per_epoch
-        return math.ceil(total / per_epoch) if total < math.inf and 0 < per_epoch < math.inf else self.max_epochs
+        passed = self.epochs_passed
+        return math.ceil(passed) if passed < math.inf else self.max_epochs
+
+    @property
+    def epochs_passed(self) -> float:
+        """Epochs at the end of the run, with the part that an earlier fit has trained on; `inf` if unknown."""
+        per_epoch = self.steps_per_epoch
+        if self.total_steps == math.inf or not 0 < per_epoch < math.inf:
+            return math.inf
+        return (self.total_steps + math.ceil(self.begun_batches / self.accumulate)) / per_epoch
 
     @property
     def total_batches(self) -> float:

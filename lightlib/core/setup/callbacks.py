@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightlib import registry
 from lightlib.callbacks.callback import Callback
@@ -13,6 +13,11 @@ from lightlib.callbacks.presets.presets import preset
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
 
 DEFAULTS = {"progress": "ProgressBar", "summary": "ModelSummary", "checkpoint": "Checkpoint"}  # name: base class
+if TYPE_CHECKING:
+    _One = Callback | type[Callback] | str | Mapping[str, Callback | type[Callback] | bool | None]
+    CallbacksArgument = Iterable[_One | None] | _One
+else:
+    CallbacksArgument = Iterable[Callback] | Callback  # what the command line reads
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 

@@ -1,4 +1,4 @@
-"""IdentifiedService: base of loggers whose service gives each run an id when it is opened."""
+"""IdentifiedService: base of loggers of services that give each run an id when it is opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightlib.report import rank_zero_only
 
 
 class IdentifiedService(ServiceLogger, ABC):
-    """A service whose runs have ids that are known once the client is open, which may be after training has begun.
+    """A service that gives each run an id once the client is open, which may be after training has begun.
 
     A subclass sets `_run_id` in `_open`, and continues the run with that id if there is one. The id is in the state of
     the logger, so a resumed training continues the same run.

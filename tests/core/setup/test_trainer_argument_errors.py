@@ -158,7 +158,7 @@ ROWS = [
         "precision", "bf16_mixed", NAME, "Unknown precision 'bf16_mixed'. Did you mean 'bf16-mixed'?",
         (
             "one of '16', '16-mixed', '16-true', '32', '32-true', '64', '64-true', 'bf16', 'bf16-mixed', 'bf16-true', "
-            "'transformer-engine', 'transformer-engine-float16'."
+            "'fp8-mixed', 'fp8-true', 'transformer-engine', 'transformer-engine-float16'."
         ),
         "Trainer(precision='bf16-mixed')",
     ),
