@@ -7,6 +7,7 @@ import json
 import os
 import sys
 
+import h5py
 import pytest
 import torch
 
@@ -258,7 +259,7 @@ def test_convert_to_safetensors(tmp_path):
         (lambda path: consolidate(path, "x.ckpt"), MisconfigurationException, "is already a file"),
         (lambda path: consolidate("none", "x.ckpt"), CheckpointError, "There is no checkpoint 'none'"),
         (lambda path: consolidate("folder", "x.ckpt"), CheckpointError, "folder"),
-        (lambda path: export(path, "x.pt"), MisconfigurationException, r"does not end in \.safetensors"),
+        (lambda path: export(path, "x.pt"), MisconfigurationException, r"does not end in \.safetensors or \.h5"),
         (lambda path: export(path, "x.safetensors", dtype="int8"), UnknownNameError, "Unknown dtype 'int8'"),
         (lambda path: export(path, "x.safetensors", strip="net."), MisconfigurationException, "begins with 'net.'"),
         (lambda path: export(path, "there/x.safetensors"), CheckpointWriteError, "x.safetensors"),
@@ -319,6 +320,31 @@ def test_export_keeps_names_values_and_place(tmp_path, kind):
     assert str(found).startswith("w.safetensors: a safetensors file, ")
     assert found.tensors == inspect(str(tmp_path / "w.safetensors")).tensors
     assert load("w.safetensors", map_location="meta")["state_dict"]["steps"].device.type == "meta"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export_to_hdf5(tmp_path, kind):
+    export(write(tmp_path, kind), "w.h5", dtype="float64")
+    with h5py.File("w.h5") as file:
+        assert dict(file.attrs) == {"format": "pt", "epoch": "1", "global_step": "7"}
+        assert {name: data[()].tolist() for name, data in file.items()} == {
+            name: value.tolist() for name, value in content()["state_dict"].items()
+        }
+        assert file["model.head.bias"].dtype == "float64"
+    with pytest.raises(CheckpointWriteError, match=r"w\.h5(.|\n)*Fix: .*overwrite=True"):
+        export(write(tmp_path, kind), "w.h5")
+
+
+def test_hdf5_needs_its_package_and_dtypes_of_numpy(tmp_path, monkeypatch):
+    path = write(tmp_path, "file")
+    with pytest.raises(
+        CheckpointWriteError, match=r"cannot be written to 'w\.h5'(.|\n)*Fix: export\(…, dtype='float32'"
+    ):
+        export(path, "w.h5", dtype="bfloat16")
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    with pytest.raises(MisconfigurationException, match=r"needs the package h5py(.|\n)*lightlib\[h5\]"):
+        export(path, "w.h5")
+    assert not (tmp_path / "w.h5").exists()
 
 
 def test_export_strips_a_prefix_and_casts(tmp_path):

@@ -112,9 +112,9 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("file", help="where to write")
     _add_flags(parser, "overwrite")
 
-    parser = _command(commands, "export", _writes(verbs.export), "write only the weights as safetensors")
+    parser = _command(commands, "export", _writes(verbs.export), "write only the weights as safetensors or HDF5")
     parser.add_argument("source", help="a file, also Lightning's, or a directory")
-    parser.add_argument("target", help="NAME.safetensors; with --layout any other name")
+    parser.add_argument("target", help="NAME.safetensors or NAME.h5; with --layout any other name")
     parser.add_argument("--strip", default="", metavar="PREFIX", help="remove PREFIX from the names that begin with it")
     parser.add_argument("--dtype", choices=sorted(verbs.DTYPES), help="of floating-point weights; default: unchanged")
     parser.add_argument("--layout", choices=["determined"], help="write a checkpoint for another program instead")

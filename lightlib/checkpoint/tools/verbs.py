@@ -13,7 +13,7 @@ from lightlib.checkpoint import formats, lightning
 from lightlib.checkpoint.determined import to_determined
 from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.directory.tensors import read_tensors
-from lightlib.checkpoint.file import archive, safetensors
+from lightlib.checkpoint.file import archive, hdf5, safetensors
 from lightlib.checkpoint.file.records import SharedReader, layout
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
@@ -201,13 +201,14 @@ def export(
     overwrite: bool = False,
     trust: bool = False,
 ) -> None:
-    """Write only the weights as safetensors, under their names; or a checkpoint in the layout of another program.
+    """Write only the weights as safetensors or HDF5, under their names; or a checkpoint in another program's layout.
 
     Weights that share memory are each written in full. Other values are omitted, with a warning.
 
     Args:
         source: A file, also Lightning's, or a directory.
-        target: A name that ends in ``.safetensors``; with a layout any other name.
+        target: A name that ends in ``.safetensors``, or in ``.h5`` or ``.hdf5``, which has a data set for each weight;
+            with a layout any other name.
         strip: A prefix to remove from names, for instance ``"model."``; other names are unchanged.
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"`` or ``"float64"`` for all floating-point weights. Default:
             unchanged.
@@ -219,7 +220,7 @@ def export(
     Raises:
         CheckpointError: The source is missing, damaged, not a checkpoint, or needs trust.
         CheckpointWriteError: The target exists or cannot be written.
-        MisconfigurationException: The suffix, dtype, layout or prefix is wrong, or safetensors is not installed.
+        MisconfigurationException: The suffix, dtype, layout or prefix is wrong, or the format's package is missing.
     """
     old, new = os.fspath(source), os.fspath(target)
     if layout is not None:
@@ -228,10 +229,10 @@ def export(
         _check_target(old, new, overwrite, "file")
         _export_determined(load(old, "cpu", trust), old, new, strip)
         return
-    if not new.endswith(safetensors.SUFFIX):
+    if not new.endswith((safetensors.SUFFIX, *hdf5.SUFFIXES)):
         raise MisconfigurationException(
-            f"The target {new!r} does not end in {safetensors.SUFFIX}.",
-            expected=f"a name with the suffix {safetensors.SUFFIX}.",
+            f"The target {new!r} does not end in {safetensors.SUFFIX} or .h5.",
+            expected=f"a name with the suffix {safetensors.SUFFIX}, or .h5 for HDF5.",
             fix=f"export(source, {os.path.splitext(new)[0] + safetensors.SUFFIX!r})",
         )
     if dtype is not None and dtype not in DTYPES:
@@ -249,7 +250,8 @@ def export(
         kind = DTYPES[dtype]
         tensors = {name: value.to(kind) if value.is_floating_point() else value for name, value in tensors.items()}
     metadata = {name: str(content[name]) for name in safetensors.NOTED if isinstance(content.get(name), int)}
-    safetensors.save(tensors, new, {"format": "pt", **metadata})
+    writer = safetensors if new.endswith(safetensors.SUFFIX) else hdf5
+    writer.save(tensors, new, {"format": "pt", **metadata})
 
 
 def _check_layout(layout: object, target: str, dtype: object) -> None:

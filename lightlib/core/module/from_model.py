@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from lightlib.core.module.keras_model import check_built, in_torchs_order, is_keras_like, with_regularization
 from lightlib.core.module.preprocessor import PreprocessorMixin
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
@@ -38,7 +39,11 @@ class ModelSteps(PreprocessorMixin):
         super().__init__()
         _check(model, loss, optimizer, scheduler, interval, step)
         self.use_preprocessor(preprocessor)
+        self._is_keras = is_keras_like(model)
+        if self._is_keras:
+            check_built(model)
         self.model, self.loss_function = model, loss
+        self._reordered_loss = in_torchs_order(loss)
         self._optimizer, self._scheduler, self._interval, self._step = optimizer, scheduler, interval, step
         self._signature = inspect.signature(model.forward)
         self._has_mode = "mode" in self._signature.parameters and loss is None
@@ -58,6 +63,8 @@ class ModelSteps(PreprocessorMixin):
                 self.log("loss", loss.mean(), prog_bar=True)
             return output
         loss, _ = self._loss(batch)
+        if self._is_keras:
+            loss = with_regularization(self.model, loss)
         self.log("loss", loss, prog_bar=True)
         return loss
 
@@ -105,16 +112,20 @@ class ModelSteps(PreprocessorMixin):
             )
         inputs, *targets = batch
         output = self._output(inputs)
-        return self.loss_function(output, *targets), output
+        return (self._reordered_loss or self.loss_function)(output, *targets), output
 
     def _output(self, inputs: Any) -> Any:
+        if self._is_keras:  # several inputs are one argument, a list or a dict
+            return self.model(inputs, training=self.training)
         if isinstance(inputs, Mapping):
             return self.model(**inputs)
         return self.model(*inputs) if isinstance(inputs, (list, tuple)) else self.model(inputs)
 
     def _run(self, batch: Any, mode: str) -> Any:
         """Call a model that computes its losses itself."""
-        options = {"mode": mode} if self._has_mode else {}
+        options: dict[str, Any] = {"mode": mode} if self._has_mode else {}
+        if self._is_keras:
+            options["training"] = self.training
         if isinstance(batch, Mapping):
             return self.model(**batch, **options)
         if isinstance(batch, (list, tuple)) and self._takes(len(batch), options):

@@ -190,7 +190,8 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
         A batch is `(inputs, targets)`, or with weights of the samples `(inputs, targets, weights)`; inputs that are a
         dict or a tuple become arguments of `forward`. Without `loss` the model computes its losses itself, and gets all
         of the batch: a dict as keyword arguments, a tuple or list as arguments if `forward` takes as many. If `forward`
-        has an argument `mode`, as in MMEngine, it is "loss" in training and "predict" in evaluations.
+        has an argument `mode`, as in MMEngine, it is "loss" in training and "predict" in evaluations. A Keras model
+        (Keras 3 on torch) gets ``training``, and its losses take their arguments in Keras's order.
 
         Args:
             model: The model.
