@@ -31,8 +31,10 @@ class TrainerCalls(TrainerViews):
     ) -> None:
         """Write the state of the run to `filepath`, completely or not at all. All processes call this.
 
-        Within a training hook it is written at the next point where it can hold the full state: after the validation
-        that is due at this batch, at an optimizer-step boundary. Everywhere else it is written immediately.
+        The file is complete when the call returns, in every hook; with a `writer`, when `writer.join()` returns. It
+        stands for the moment of the call: a resumed run makes the calls of the same hook that were still to come. Only
+        within a batch, between `on_train_batch_start` and `on_train_batch_end`, you are warned that a resumed run
+        repeats the batch.
 
         Args:
             filepath: A local path or a URL.
@@ -52,7 +54,7 @@ class TrainerCalls(TrainerViews):
         self.saver.save(filepath, weights_only, storage_options, format=format, writer=writer, extra=extra)
 
     def at_save_point(self, call: Callable[[], object]) -> None:
-        """Run `call` at the next point where a checkpoint can hold the full state (see `save_checkpoint`)."""
+        """Run `call` at the next save point: an optimizer-step boundary, after the validation that is due there."""
         run = self._trained
         if run is None:
             call()

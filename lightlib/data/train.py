@@ -367,18 +367,27 @@ class TrainData:
         if self._prefetch is not None:
             self._prefetch.stop()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the epoch, in batches and samples, and the state that draws the same epoch again."""
+    def state_dict(self, done: int | None = None) -> dict[str, Any]:
+        """Return the position in the epoch, in batches and samples, and the state that draws the same epoch again.
+
+        Args:
+            done: The batches that the run has done: one less than are read while a batch runs, which is then read
+                again, unless the loader has a state of its own. Default: all that are read.
+        """
         loaded = self.loaded
         if self._restored is not None:  # nothing has been read since
             return dict(self._restored)
-        place = self._place.now if self._place.batches == self.position else self._place.before
+        repeats = done is not None and done < self.position and not loaded.is_stateful
+        batches = self.position - repeats
+        place = self._place.now if self._place.batches == batches else self._place.before
         turns = [None] * len(self.sources) if loaded.is_single else place[2]
         sources = [source.state_dict(turn) for source, turn in zip(self.sources, turns, strict=False)]
         if self._before_ahead is not None:
             states, generators, ahead, drawn = self._before_ahead
         else:
-            states, generators, ahead, drawn = loaded.states(), [], None, loaded.drawn_ahead(self.position)
+            states, generators, ahead, drawn = loaded.states(), [], None, []
+        if repeats or self._before_ahead is None:
+            drawn = loaded.drawn_ahead(batches)
         for source, state in zip(sources, states, strict=False):
             source["loader"] = state
         for source, state in zip(sources, generators, strict=False):
@@ -386,11 +395,11 @@ class TrainData:
         if drawn:
             sources[0]["pending"] = drawn
         return {
-            "batches": self.position,
-            "samples": loaded.samples(self.position),
+            "batches": batches,
+            "samples": loaded.samples(batches),
             "size": loaded.size,
             "taken_at_once": loaded.taken_at_once(),
-            "exhausted": self.exhausted,
+            "exhausted": self.exhausted and not repeats,
             "skipped": self._skipped,
             "begun": self._iterator is not None,
             "seed": self._seed,

@@ -25,7 +25,7 @@ class SavesAt(L.Callback):
     def __init__(self, step, path, kind="file"):
         self.step, self.path, self.kind = step, path, kind
 
-    def on_train_batch_end(self, trainer, *args):
+    def on_accumulation_end(self, trainer, *args):
         if trainer.global_step == self.step:
             trainer.save_checkpoint(self.path, format=self.kind)
 

@@ -29,6 +29,7 @@ class RankState(TypedDict, total=False):
     place: int  # which shard of the data the rank reads
     validation: dict[str, Any]  # states of the validation loaders' generators
     user: Mapping[str, Any]  # changes of the user's objects
+    unfinished: dict[str, Any]  # the hook within which it was written, and gradients that wait for a step
     buffers: Mapping[str, Any]  # that differ from rank zero's
     data: dict[str, Any] | None  # position in the data, if each rank draws from a sampler of its own
 
@@ -46,7 +47,6 @@ class LightlibState(RankState, total=False):
     stop_asked: bool  # whether an early stop was requested
     requests: dict[str, Any]  # of a validation or the end of the epoch, and the reason of a stop
     validating: bool  # whether it was written within a validation
-    asked: list[dict[str, Any]]  # saves that had been requested and not been made (`SaveRequest.as_dict`)
     gradient_norm: Tensor | None  # the last one
     loggers: Any  # positions of the loggers
     setting: dict[str, Any]  # settings that the numbers depend on, to be compared on resume

@@ -184,6 +184,10 @@ class Table:
             slot.clear()
         self.epoch_end, self.batch = False, None
 
+    def use_batch(self, batch: Any) -> None:
+        """Weight logged values by the size of this batch."""
+        self.batch, self.batch_size = batch, None
+
     def forget_batch(self) -> None:
         self.batch = None
 

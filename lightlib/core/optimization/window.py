@@ -21,6 +21,7 @@ from lightlib.tree import map_tensors
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
 
+_STATE = ("planned", "taken", "losses", "weight", "unit", "unit_of_all", "fresh", "used", "sums")
 _detach = methodcaller("detach")  # in C: no Python call for each tensor
 
 
@@ -42,14 +43,15 @@ class Window:
         taken: The number of losses so far; a step that returned None counts only with `counts_none`.
         used: Whether an earlier window of this epoch had a loss.
         stepped: Whether an optimizer stepped during the last batch.
+        steppers: The `id` of each optimizer that did, where the steps are the user's; else empty.
         loss: The loss as the user returned it, while its batch runs.
         fresh: Whether the window has just been opened.
         sums: Whether the steps return dicts of losses that are summed.
     """
 
     __slots__ = (
-        "counts_none", "fresh", "loss", "losses", "planned", "processes", "stepped", "sums", "taken", "terms", "unit",
-        "unit_of_all", "used", "weight",
+        "_resumed", "counts_none", "fresh", "loss", "losses", "planned", "processes", "stepped", "steppers", "sums",
+        "taken", "terms", "unit", "unit_of_all", "used", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -58,15 +60,27 @@ class Window:
         self.processes, self.counts_none, self.terms = processes, counts_none, terms
         self.sums = False
         self.unit_of_all: float | None = None  # the same on all processes, whose gradients are added before `close`
-        self.stepped = False
+        self.stepped, self.steppers = False, set[int]()
+        self._resumed: Mapping[str, Any] | None = None
         self.loss: Tensor | None = None
         self.losses, self.used = 0, False
         self.begin_epoch()
 
     def begin_epoch(self) -> None:
-        """Forget the losses of the previous epoch."""
+        """Forget the losses of the previous epoch; continue a window that a checkpoint holds."""
         self.open(0)
         self.used = False
+        resumed, self._resumed = self._resumed, None
+        for name, value in (resumed or {}).items():
+            setattr(self, name, value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts of an open window, as numbers and tensors."""
+        return {name: getattr(self, name) for name in _STATE}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue a window when the epoch begins."""
+        self._resumed = {name: state[name] for name in _STATE}
 
     @property
     def has_no_loss(self) -> bool:
@@ -85,9 +99,16 @@ class Window:
         fresh, self.fresh = self.fresh, False
         return fresh
 
-    def note_step(self, *_: Any) -> None:
+    def note_batch(self, stepped: bool) -> None:
+        """Note whether an optimizer stepped in the last batch, which ran before a resume."""
+        self.stepped = stepped
+
+    def note_step(self, optimizer: Optimizer, *_: Any) -> None:
         """Note that an optimizer stepped; registered as a hook of optimizers."""
+        if not self.stepped:
+            self.steppers.clear()
         self.stepped = True
+        self.steppers.add(id(optimizer))
 
     @property
     def value(self) -> Tensor | None:

@@ -59,6 +59,16 @@ class Progress:
         """Note that `on_train_epoch_start` of the running epoch has been called."""
         self.begun = 1
 
+    @contextmanager
+    def counting_batch(self, stepped: bool) -> Iterator[None]:
+        """Count the running batch as done."""
+        before = asdict(self)
+        self.end_batch(stepped)
+        try:
+            yield
+        finally:
+            self.load_state_dict(before)
+
     def end_epoch(self) -> None:
         self.epoch += 1
         self.begin_epoch_again()

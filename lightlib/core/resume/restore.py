@@ -151,10 +151,10 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         run.optimization.schedules.continue_epoch(bool(parts.progress and ours.get("epoch_stepped")))
         norm = ours.get("gradient_norm")
         run.optimization.restore_norm(None if norm is None else norm.to(run.strategy.root_device))
+        if parts.full:
+            run.unfinished.restore(ranks[0] if part is None else part, of_this_rank=part is not None)
         restored = replace(restored, validates_first=bool(ours.get("validating")))
         run.continue_from(restored, begun=restored.rng is not None and bool(ours["begun"]))
-        if parts.full:
-            run.saver.request_again(ours.get("asked", ()))
 
 
 def restore_found(callbacks: Sequence[Any], content: Mapping[str, Any]) -> None:

@@ -1,16 +1,15 @@
-"""Saver: queues the saves that a run requests until its state is complete, and writes them."""
+"""Saver: writes the checkpoints of a run, and makes the calls that wait for its next save point."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
@@ -32,7 +31,6 @@ from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
-    from lightlib.core.trainer import Trainer
 
 
 @dataclass(slots=True)
@@ -78,25 +76,25 @@ class SaveRequest:
 
 
 class Saver:
-    """Writes the checkpoints of one run, now or at its next save point.
+    """Writes the checkpoints of one run, and makes calls at its next save point.
 
-    A checkpoint holds the full state only at an optimizer-step boundary. While a run trains, requests wait for the
-    next one; everywhere else they are served immediately.
+    A save point is an optimizer-step boundary after the validation that is due there. While a run trains, calls wait
+    for the next one; everywhere else they are made immediately. A checkpoint is always written immediately.
 
     Args:
         identity: Which run this is; it numbers the checkpoints.
 
     Attributes:
-        waiting: Saves, and calls to make at the save point, in the order of the requests.
-        deferring: Whether requests wait.
+        waiting: Calls to make at the save point, in the order of the requests.
+        deferring: Whether calls wait.
     """
 
-    __slots__ = ("_identity", "_run", "deferring", "waiting")
+    __slots__ = ("_held", "_identity", "_run", "_writing", "deferring", "waiting")
 
     def __init__(self, run: Run, identity: RunIdentity) -> None:
         self._run, self._identity = run, identity
-        self.waiting: list[SaveRequest | Callable[[], object]] = []
-        self.deferring = False
+        self.waiting: list[Callable[[], object]] = []
+        self.deferring = self._held = self._writing = False
 
     # requests
     def save(
@@ -109,7 +107,7 @@ class Saver:
         writer: BackgroundWriter | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Check the arguments of `Trainer.save_checkpoint`, and request the save."""
+        """Check the arguments of `Trainer.save_checkpoint`, and write the checkpoint."""
         store = self._run.strategy.extension.store
         path: object = filepath
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
@@ -130,65 +128,36 @@ class Saver:
         if store is not None and given == "directory":
             raise refuse_directories(store)
         added = checked_extra(extra)
-        self.request(SaveRequest(os.fspath(path), bool(weights_only), format, writer, storage_options, added))
+        self.write(SaveRequest(os.fspath(path), bool(weights_only), format, writer, storage_options, added))
 
-    def request(self, wanted: SaveRequest | Callable[[], object]) -> None:
-        """Save, or make a call, at the next save point: now, unless the run trains."""
+    def request(self, call: Callable[[], object]) -> None:
+        """Make a call at the next save point: now, unless the run trains."""
         if self.deferring:
-            self.waiting.append(wanted)
+            self.waiting.append(call)
         else:
-            self._serve(wanted)
-
-    def request_again(self, saved: Sequence[Mapping[str, Any]]) -> None:
-        """Queue the saves that waited when a checkpoint was written; all processes call this.
-
-        The paths come from the checkpoint, which may be forged. A save is left out, with a warning, if it leads out of
-        the folders of this run or would replace anything but a checkpoint.
-        """
-        self.waiting = []
-        if not saved:
-            return
-        trainer = self._run.trainer
-        allowed = trainer.strategy.broadcast([_may_write(trainer, str(one["path"])) for one in saved])
-        for one, may in zip(saved, allowed, strict=True):
-            if may:
-                extra = checked_extra(one.get("extra"))
-                self.waiting.append(SaveRequest(str(one["path"]), bool(one["weights_only"]), one["kind"], extra=extra))
-            else:
-                report.warn(
-                    f"A save to {one['path']!r} was due when the checkpoint was written. It is left out: it leads out "
-                    "of the folders of this run or would replace something other than a checkpoint. If it was yours, "
-                    f"call trainer.save_checkpoint({one['path']!r}) after fit."
-                )
-
-    def saves_waiting(self) -> list[dict[str, Any]]:
-        """Return the saves that wait, for a checkpoint; callbacks request their calls again after a resume."""
-        saves = [one for one in self.waiting if isinstance(one, SaveRequest)]
-        return [
-            {"path": one.path, "weights_only": one.weights_only, "kind": one.kind, "extra": dict(one.extra)}
-            for one in saves
-        ]
+            call()
 
     # the save point
     def defer(self, wait: bool = True) -> None:
-        """Let requests wait from here on, or serve them immediately again."""
+        """Let calls wait from here on, or make them immediately again."""
         self.deferring = wait
 
+    def hold(self) -> None:
+        """Let calls wait, also at a save point: a resumed run has yet to complete the hook before it."""
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+
     def serve_requests(self) -> None:
-        """Serve the requests that wait, and those that they make, if a checkpoint can hold the full state here."""
-        if not self.waiting or not self._run.between_windows():
+        """Make the calls that wait, and those that they request, if this is a save point."""
+        if not self.waiting or self._held or not self._run.between_windows():
             return
         self.deferring = False
         with self._run.progress.before_epoch_end() if active().counts_left else nullcontext():
             while self.waiting:
-                self._serve(self.waiting.pop(0))
+                self.waiting.pop(0)()
         self.deferring = True
-
-    def _serve(self, wanted: SaveRequest | Callable[[], object]) -> None:
-        if isinstance(wanted, SaveRequest):
-            self.write(wanted)
-        else:
-            wanted()
 
     # writing
     def write(self, request: SaveRequest) -> None:
@@ -196,7 +165,14 @@ class Saver:
 
         Raises:
             CheckpointWriteError: It could not be written: on every process.
+            MisconfigurationException: It was called while the state for another checkpoint is collected.
         """
+        if self._writing:
+            raise MisconfigurationException(
+                f"save_checkpoint({request.path!r}) was called within another save, whose state is being collected.",
+                expected="on_save_checkpoint, state_dict and the like to return what the running save is to hold.",
+                fix="call it in on_checkpoint_written, or in the hook that saves the other checkpoint.",
+            )
         with self._run.trainer.profiler.profile(SAVE):
             self._write(request)
 
@@ -204,9 +180,7 @@ class Saver:
         run, strategy, path, writer = self._run, self._run.strategy, request.path, request.writer
         kind = request.kind or strategy.checkpoint_format
         run.loggers.save()  # anything logged before a checkpoint is on disk when the checkpoint is
-        label = self._identity.next_label(run.progress, request.weights_only)
-        content = dump(run, label, request.weights_only, sharded=kind == "directory", extra=request.extra)
-        run.user_state.warn_of_missing()
+        content, label = self._collected(request, kind)
         alone = strategy.world_size == 1
         store = strategy.extension.store
         writes = kind == "directory" or strategy.is_global_zero
@@ -223,6 +197,18 @@ class Saver:
             return
         write(content, path, label, kind, strategy, request.storage_options)
         _announce(run, path)
+
+    def _collected(self, request: SaveRequest, kind: str) -> tuple[dict[str, Any], Label]:
+        """Return the content of a checkpoint, and its label."""
+        run, self._writing = self._run, True
+        try:
+            with run.unfinished.position():
+                label = self._identity.next_label(run.progress, request.weights_only)
+                content = dump(run, label, request.weights_only, sharded=kind == "directory", extra=request.extra)
+        finally:
+            self._writing = False
+        run.user_state.warn_of_missing()
+        return content, label
 
 
 def _remember_options(path: str, options: object) -> None:
@@ -290,22 +276,3 @@ def _announce(run: Run, path: str) -> None:
     for name in filter(run.hooks.defines, names):
         with run.user_state.unsaved(name):
             getattr(run.hooks, name)(path)
-
-
-def _may_write(trainer: Trainer, path: str) -> bool:
-    folders = [trainer.default_root_dir, *(logger.save_dir for logger in trainer.loggers)]
-    folders += [getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks]
-    folders += [os.path.dirname(trainer.ckpt_path)] if isinstance(trainer.ckpt_path, (str, os.PathLike)) else []
-    try:
-        if not any(_is_below(path, os.fspath(folder)) for folder in folders if folder is not None):
-            return False
-        return not filesystem.exists(path) or formats.label_of(path) is not None
-    except (OSError, ValueError):
-        return False
-
-
-def _is_below(path: str, folder: str) -> bool:
-    if filesystem.is_remote(path) or filesystem.is_remote(folder):
-        return path.startswith(folder.rstrip("/") + "/") and ".." not in path.split("/")
-    real, above = (Path(filesystem.local_path(one)).resolve() for one in (path, folder))
-    return above in real.parents

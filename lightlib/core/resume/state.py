@@ -135,12 +135,14 @@ def _optimizer_states(run: Run, sharded: bool) -> tuple[list[dict[str, Any]], li
 def _only_to_resume(run: Run) -> LightlibState:
     """Return everything else that an exact resume needs; each rank has sums and random numbers of its own."""
     strategy, train_data, norm = run.strategy, run.train_data, run.optimization.gradient_norm
-    data = train_data.state_dict() if train_data is not None else None
+    data = train_data.state_dict(run.progress.epoch_batch) if train_data is not None else None
     own: RankState = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
     if (validation := run.validation_state()) is not None:
         own["validation"] = validation
     if user := run.user_state.capture():
         own["user"] = user
+    if unfinished := run.unfinished.capture():
+        own["unfinished"] = unfinished
     if buffers := strategy.own_buffers():
         own["buffers"] = buffers
     if strategy.world_size > 1 and train_data is not None and not train_data.loaded.is_sharded:
@@ -151,7 +153,6 @@ def _only_to_resume(run: Run) -> LightlibState:
         "stop_asked": run.stop.asked,
         "requests": run.stop.state_dict(),
         "validating": run.evaluations.rng is not None,
-        "asked": run.saver.saves_waiting(),
         "gradient_norm": None if norm is None else norm.detach().cpu(),
         "epoch_stepped": run.optimization.schedules.epoch_stepped,
         "loggers": run.loggers.state_dict(),

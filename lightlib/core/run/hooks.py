@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
@@ -202,6 +204,16 @@ def stoppable(results: Results, name: str, call: Callable[..., Any], stop: Calla
     return in_scope
 
 
+# Of the functions that `scoped` and `stoppable` return, by which a call of a hook is found on the stack.
+_CODES = {
+    constant for make in (scoped, stoppable) for constant in make.__code__.co_consts if isinstance(constant, CodeType)
+}
+
+
+def _wraps(call: Callable[..., Any], inner: Callable[..., Any]) -> bool:
+    return any(cell.cell_contents is inner for cell in getattr(call, "__closure__", None) or ())
+
+
 class Hooks:
     """One callable per hook: `hooks.on_train_batch_end(…)` calls, in order, the objects that define it.
 
@@ -214,7 +226,7 @@ class Hooks:
         The table is built once per stage: a method patched later has no effect until `trainer.rebuild_hooks()`.
     """
 
-    __slots__ = (*HOOKS, "_events", "_owners", "_receivers", "module_base")
+    __slots__ = (*HOOKS, "_calls", "_events", "_owners", "_receivers", "module_base")
 
     if TYPE_CHECKING:
 
@@ -231,6 +243,7 @@ class Hooks:
         more: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self._owners: dict[str, list[str]] = {}
+        self._calls: dict[str, list[Callable[..., Any]]] = {}
         self._events: dict[str, tuple[Callable[..., Any], ...]] = {}
         self._receivers = trainer, module, callbacks
         self.module_base = module_base
@@ -250,7 +263,7 @@ class Hooks:
             joined = _JOINED.get(name, in_order)(calls)
             setattr(self, name, in_order([before[name], joined]) if before and name in before else joined)
             if owners:
-                self._owners[name] = owners
+                self._owners[name], self._calls[name] = owners, calls
 
     def defines(self, name: str) -> bool:
         return name in self._owners
@@ -271,6 +284,41 @@ class Hooks:
     def follow(self, name: str, call: Callable[..., Any]) -> None:
         """Make `call`, with the same arguments, after all calls of the hook `name`."""
         setattr(self, name, in_order([getattr(self, name), call]))
+        self._calls[name] = [*self._calls.get(name, ()), call]
+
+    def owners(self, name: str) -> list[str]:
+        """Return the names of the classes that define the hook `name`, in the order of the calls."""
+        return list(self._owners.get(name, ()))
+
+    def running(self, names: Collection[str]) -> tuple[str, int, tuple[Any, ...]] | None:
+        """Return the outermost of these hooks that is running: its name, the calls begun, and their arguments.
+
+        It is read from the stack, so that a hook costs nothing while no checkpoint is written in it.
+        """
+        found, frame = None, inspect.currentframe()
+        while frame is not None:
+            if frame.f_code in _CODES and (name := frame.f_locals["rule"].hook) in names:
+                call, calls = frame.f_locals["call"], self._calls.get(name, ())
+                place = next((n for n, of_ours in enumerate(calls) if _wraps(of_ours, call)), None)
+                found = found if place is None else (name, place + 1, frame.f_locals["args"])
+            frame = frame.f_back
+        return found
+
+    def rest(self, name: str, begun: int) -> Callable[..., Any]:
+        """Return one callable that makes the calls of the hook `name` after the first `begun`."""
+        return _JOINED.get(name, in_order)(self._calls.get(name, [])[begun:])
+
+    def leave_out(self, name: str, begun: int, then: Callable[[], object]) -> None:
+        """Leave out the first `begun` calls when the hook `name` is next called, and call `then` after it."""
+        complete, rest = getattr(self, name), self.rest(name, begun)
+
+        def once(*args: Any) -> Any:
+            setattr(self, name, complete)
+            value = rest(*args)
+            then()
+            return value
+
+        setattr(self, name, once)
 
     def replace_by(self, other: Hooks) -> None:
         """Adopt the calls of `other`; the loop keeps its reference to this table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
@@ -41,6 +41,7 @@ from lightlib.core.run.parts import (
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.step_check import StepCheck
 from lightlib.core.run.training_pass import forward_training_data
+from lightlib.core.run.unfinished import Unfinished
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.run.user_state import UserState
 from lightlib.core.setup.loaders import explain_batch
@@ -106,13 +107,14 @@ class Run:
     logs: LogWriter = field(init=False)
     step_check: StepCheck = field(init=False)
     user_state: UserState = field(init=False)
+    unfinished: Unfinished = field(init=False)
 
     def __post_init__(self, save_user_state: bool, identity: RunIdentity, looked: Snapshot | None) -> None:
         self.plan = self.replan(0 if self.train_data is None else self.train_data.expected_batches)
         self.stage = "setup" if self.train_data is None else "train"
         self.saver = Saver(self, identity)
         self.logs, self.step_check = LogWriter(self), StepCheck(self)
-        self.user_state = UserState(self, save_user_state, looked)
+        self.user_state, self.unfinished = UserState(self, save_user_state, looked), Unfinished(self)
 
     # training
     @property
@@ -135,6 +137,7 @@ class Run:
         if not self.begun and self.strategy.world_size > 1:
             part_random_numbers(self.strategy.broadcast(rng_state()), self.strategy.data_place)
         self.begun = True
+        self.unfinished.begin()
         if resumed and self.progress.epoch_batch == 0:
             self.refuse_early_stop()
         if not restored.validates_first:
@@ -179,6 +182,7 @@ class Run:
         self.optimization.window.begin_epoch()
         self.step_check.begin_epoch()
         self.plan = self.replan(data.num_batches)
+        self.unfinished.complete()
         return self.plan
 
     def forward_training_data(self, num_batches: int | None = None) -> int:
@@ -201,8 +205,32 @@ class Run:
         return self.stop.phase, self.progress.batch, self.stop.evaluated
 
     def between_windows(self) -> bool:
-        """Whether no gradients wait for an optimizer step: only then can a checkpoint hold the full state."""
+        """Whether no gradients wait for an optimizer step."""
         return self.plan.window_closed(self.progress, self.exhausted)
+
+    @property
+    def batch_running(self) -> bool:
+        """Whether a training batch has been read that is not done."""
+        return self.train_data is not None and self.train_data.position > self.progress.epoch_batch
+
+    def window_open(self) -> bool:
+        """Whether batches before the next one, or the running one, belong to a window that has yet to step."""
+        return self.train_data is not None and not self.plan.window_closed(
+            self.progress, self.exhausted and not self.batch_running
+        )
+
+    def complete_batch(self, hook: str, rest: Callable[..., Any], args: Sequence[Any], stepped: bool) -> None:
+        """Make the calls that were to follow in and after a hook of the last batch when a checkpoint was written."""
+        self.optimization.window.note_batch(stepped)
+        if args:
+            self.results.train.use_batch(args[1])
+        rest(*args)
+        if not stepped:
+            return
+        if hook != "on_accumulation_end":
+            self.hooks.on_accumulation_end()
+        if self.plan.logging_due(self.progress):
+            self.logs.write_step()
 
     def answer_requests(self) -> bool:
         """Grant requests for a validation and for the end of the epoch; return whether the run stops."""
@@ -330,11 +358,16 @@ class Run:
         else:
             set_modes(modes)
 
-    def end_validation(self) -> None:
+    def pass_validation(self) -> None:
+        """Let checkpoints hold the present state: a resumed run does not repeat the validation that is about to end."""
         self.progress.end_validation()
         self.stop.end_validation()
-        self.clocks.note_validation(self.progress.batch)
         self.evaluations.hold(None)
+        self.user_state.use_present()
+
+    def end_validation(self) -> None:
+        self.pass_validation()
+        self.clocks.note_validation(self.progress.batch)
         self.user_state.release()
 
     def end(self) -> None:

@@ -78,6 +78,7 @@ class UserState:
         self._resumed: Mapping[str, Any] | None = None  # until the saved epoch is read again
         self._kept: dict[str, Any] | None = None  # while a validation runs
         self._digests_kept: tuple[Any, Any] | None = None  # used instead if the state is too large to copy
+        self._modes: dict[str, bool] | None = None  # of the submodules before a validation, while it runs
         self._reported_size = False
         self._sticky: set[tuple[str, str]] = set()
         self._reported: set[str] = set()
@@ -120,6 +121,7 @@ class UserState:
         if self.start is None:
             return
         now = snapshot(self.run, self.start)
+        self._modes = now.training
         values = self._encoded(now, COPIED)
         if _completed(values, {}) == values:
             self._kept = copy.deepcopy(self._state(now, values))
@@ -134,8 +136,14 @@ class UserState:
         now = snapshot(self.run, self.start)
         return (now.digests, now.metrics) == self._digests_kept
 
-    def release(self) -> None:
+    def use_present(self) -> None:
+        """Save the present state, although a validation still runs: all its batches are done."""
         self._kept = self._digests_kept = None
+
+    def release(self) -> None:
+        """Save the present state, and the present modes of the submodules, when a validation has ended."""
+        self.use_present()
+        self._modes = None
 
     def loading(self) -> dict[str, Any]:
         """Return the state that `train_dataloader` may depend on: random numbers and the user's objects."""
@@ -201,7 +209,7 @@ class UserState:
         epoch, began = self._epoch or (-1, None)
         gone = [[*key] for key in start.digests if key[0] in present and key not in now.digests]
         return {
-            "training": _differing(start.training, now.training),
+            "training": _differing(start.training, self._modes or now.training),
             "requires_grad": _differing(start.requires_grad, _known(now.requires_grad, start.requires_grad)),
             "metrics": self._metrics(now),
             "values": values,
@@ -216,6 +224,10 @@ class UserState:
         saved = state.get("values") or {}
         values = [f"{place}.{name}" for place, attributes in saved.items() for name in attributes]
         return [*flags, *(f"module.{name}" for name in state.get("metrics") or ()), *values]
+
+    def note_missing(self, missing: Missing) -> None:
+        """Note something else that the checkpoint to be written does not hold."""
+        self.missing.append(missing)
 
     def warn_of_missing(self) -> None:
         """Warn once about each thing that a checkpoint cannot hold."""

@@ -232,7 +232,7 @@ class TestResume:
             def on_train_batch_end(self, trainer, *rest):
                 trainer.should_stop = trainer.global_step == 8
 
-        unbroken = fit(pruning("random_unstructured"), SavesAt(tmp_path / "a.ckpt", 8), Stops())
+        unbroken = fit(pruning("random_unstructured"), Stops(), SavesAt(tmp_path / "a.ckpt", 8))
         assert same(fit(pruning("random_unstructured"), ckpt_path=tmp_path / "a.ckpt"), unbroken)
 
     @pytest.mark.parametrize("step", [6, 8, 12])

@@ -230,25 +230,26 @@ class TestWhen:
         quiet_trainer(max_epochs=4).fit(whole, datamodule=Data())
         assert same_weights(resumed, whole)
 
-    def test_in_a_training_hook_at_the_next_step_boundary(self, tmp_path):
+    def test_within_an_accumulation_window(self, tmp_path):
         class Saves(Callback):
             def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
                 if batch_idx == 0:
                     trainer.save_checkpoint(tmp_path / "a.ckpt")
-                    assert not os.path.exists(tmp_path / "a.ckpt")
+                    assert os.path.exists(tmp_path / "a.ckpt")
 
         quiet_trainer(accumulate_grad_batches=2, callbacks=[Saves()]).fit(Net(), batches(4))
         content = torch.load(tmp_path / "a.ckpt", weights_only=True)
-        assert (content["global_step"], content["lightlib"]["progress"]["epoch_batch"]) == (1, 2)
+        assert (content["global_step"], content["lightlib"]["progress"]["epoch_batch"]) == (0, 1)
 
-    def test_at_the_end_of_an_epoch_the_file_says_what_comes_next(self, tmp_path):
+    def test_at_the_end_of_an_epoch(self, tmp_path):
         class Saves(Callback):
             def on_train_epoch_end(self, trainer, pl_module):
                 trainer.save_checkpoint(tmp_path / f"{trainer.current_epoch}.ckpt")
 
         quiet_trainer(max_epochs=2, callbacks=[Saves()]).fit(Net(), batches(2))
-        progress = torch.load(tmp_path / "0.ckpt", weights_only=True)["lightlib"]["progress"]
-        assert (progress["epoch"], progress["epoch_batch"]) == (1, 0)
+        content = torch.load(tmp_path / "0.ckpt", weights_only=True)
+        progress = content["lightlib"]["progress"]
+        assert (content["epoch"], progress["epoch"], progress["epoch_batch"]) == (0, 0, 2)
 
     @pytest.mark.parametrize("hook", ["on_fit_start", "on_train_end", "on_fit_end"])
     def test_in_other_hooks_at_once(self, tmp_path, hook):

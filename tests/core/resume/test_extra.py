@@ -51,29 +51,6 @@ def test_after_and_within_a_fit(tmp_path, kind):
     assert trainer.global_step == 3
 
 
-class Waits(Net):
-    """Requests a save within an accumulation window, and another one that waits with it."""
-
-    def __init__(self, folder):
-        super().__init__()
-        self.folder = folder
-
-    def on_train_batch_start(self, batch, batch_idx):
-        if self.trainer.progress.batch == 1:
-            self.trainer.save_checkpoint(self.folder / "first.ckpt")
-            self.trainer.save_checkpoint(self.folder / "second.ckpt", extra=EXTRA)
-
-
-def test_a_save_that_waits_keeps_them_over_a_resume(tmp_path):
-    options = QUIET | {"accumulate_grad_batches": 2, "max_steps": 2, "default_root_dir": tmp_path}
-    L.Trainer(**options).fit(Waits(tmp_path), loader())
-    waiting = load(tmp_path / "first.ckpt")["lightlib"]["asked"]
-    assert [one["extra"]["vocabulary"] for one in waiting] == [["a", "b"]]
-    (tmp_path / "second.ckpt").unlink()
-    L.Trainer(**options).fit(Waits(tmp_path), loader(), ckpt_path=tmp_path / "first.ckpt")
-    assert load(tmp_path / "second.ckpt")["vocabulary"] == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("extra", "kind", "what"),
     [

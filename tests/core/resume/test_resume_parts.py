@@ -192,47 +192,6 @@ class TestWishes:
         assert other.progress == trainer.progress
         assert same_weights(again, whole)
 
-    def test_a_save_that_was_asked_for_is_made_up_for(self, tmp_path):
-        """Two saves at one point, and the run is killed between them: the second is made when it is resumed."""
-
-        class Two(Callback):
-            def on_train_batch_end(self, trainer, pl_module, *_):
-                if trainer.global_step == 3:
-                    trainer.save_checkpoint(tmp_path / "first.ckpt")
-                    trainer.save_checkpoint(tmp_path / "second.ckpt")
-
-            def on_checkpoint_written(self, trainer, pl_module, path):
-                if path.endswith("first.ckpt"):
-                    raise KeyboardInterrupt
-
-        with pytest.raises(SystemExit):
-            run(fresh(), trainer_for(Two()), loaders())
-        assert not (tmp_path / "second.ckpt").exists()
-        run(fresh(9), trainer_for(), loaders(), tmp_path / "first.ckpt")
-        first, second = (torch.load(tmp_path / f"{name}.ckpt") for name in ("first", "second"))
-        assert second["lightlib"]["progress"] == first["lightlib"]["progress"]
-        assert torch.equal(second["lightlib"]["rng"]["torch"], first["lightlib"]["rng"]["torch"])
-        for name, value in first["state_dict"].items():
-            assert torch.equal(value, second["state_dict"][name])
-
-    @pytest.mark.parametrize("where", ["outside", "a file of something else"])
-    def test_a_forged_save_replaces_no_file(self, tmp_path, where):
-        """Reading a checkpoint is safe, so a save that it requests may not write to a path of its author."""
-        _, trainer = run(fresh(), trainer_for(max_epochs=1), loaders())
-        (tmp_path / "run").mkdir()
-        trainer.save_checkpoint(tmp_path / "run" / "a.ckpt")
-        content = torch.load(tmp_path / "run" / "a.ckpt")
-        precious = tmp_path / "run" / "precious.txt" if where != "outside" else tmp_path / "precious.ckpt"
-        if where != "outside":
-            precious.write_text("precious")
-        content["lightlib"]["asked"] = [{"path": str(precious), "weights_only": False, "kind": "file"}]
-        torch.save(content, tmp_path / "run" / "a.ckpt")
-        other = trainer_for(max_epochs=2, default_root_dir=tmp_path / "run")
-        with pytest.warns(UserWarning, match=r"A save to '.*precious.*' was due(.|\n)*left out"):
-            run(fresh(9), other, loaders(), tmp_path / "run" / "a.ckpt")
-        assert precious.exists() == (where != "outside")
-        assert where == "outside" or precious.read_text() == "precious"
-
 
 # Regressions
 class Numbers(Dataset):

@@ -330,18 +330,18 @@ def test_saving_and_resuming_within_an_epoch(tmp_path):
     lines = recorder.lines()
     saved = lines.index("A B D state_dict")
     assert lines[saved - 1 : saved + 4] == lines_of("""
-        A B M on_accumulation_end      # the file is written when the hooks of the batch are done
+        A B M on_train_batch_end       # within the module's, which saves
         A B D state_dict
         A B M on_save_checkpoint
         A B M on_checkpoint_written    # ours
-        A B M on_train_batch_start
+        A B M on_accumulation_end
     """)
 
     again = Recorder(quiet)
     quiet_trainer(callbacks=again.callbacks(Stateful)).fit(
         again.module(Evaluates), datamodule=again.datamodule(2), ckpt_path=tmp_path / "one.ckpt"
     )
-    assert again.lines()[:13] == lines_of(f"""
+    assert again.lines()[:14] == lines_of(f"""
         D A B M setup(fit)
         M configure_model
         D load_state_dict        # before its loaders, which may depend on it
@@ -352,6 +352,7 @@ def test_saving_and_resuming_within_an_epoch(tmp_path):
         A B load_state_dict      # when everything else has been found to fit
         A B M on_fit_start
         A B M on_train_start
+        A B M on_accumulation_end     # the rest of the batch within which the file was written
         A B M on_train_batch_start    # the epoch has begun in the earlier run
         {OPENS}
     """)
