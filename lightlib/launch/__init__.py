@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from lightlib.launch.environment.detect import detect
     from lightlib.launch.environment.environment import Environment, free_port
     from lightlib.launch.environment.slurm import SLURMEnvironment
-    from lightlib.launch.start.spawn import ProcessFailedError, launch_function
+    from lightlib.launch.start.process_errors import ProcessFailedError
+    from lightlib.launch.start.spawn import launch_function
     from lightlib.launch.start.subprocess import SubprocessLauncher, launched_processes
     from lightlib.launch.watch.watch import Watch
 
@@ -33,7 +34,7 @@ _get, _names = lazy.attributes(
     {
         "ContainerLauncher": "container",
         "Environment": "environment.environment",
-        "ProcessFailedError": "start.spawn",
+        "ProcessFailedError": "start.process_errors",
         "SLURMEnvironment": "environment.slurm",
         "SubprocessLauncher": "start.subprocess",
         "Watch": "watch.watch",

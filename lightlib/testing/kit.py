@@ -17,7 +17,8 @@ from torch import Tensor
 
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import LightlibError, UnknownNameError
-from lightlib.launch.start.spawn import ProcessFailedError, launch_function
+from lightlib.launch.start.process_errors import ProcessFailedError
+from lightlib.launch.start.spawn import launch_function
 from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:

@@ -13,14 +13,19 @@ import textwrap
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 import lightlib
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment.detect import Environment, detect
-from lightlib.launch.start.spawn import Patience, ProcessFailedError, launch_function
+from lightlib.launch.start import spawn
+from lightlib.launch.start.process_errors import ProcessFailedError
+from lightlib.launch.start.spawn import Patience, launch_function
+from lightlib.launch.start.spawned_process import ProcessFailure
 from lightlib.launch.watch.failure import Failure, write_error_file
 from tests.launch.changed import change
 from tests.processes.ends import alive, ends
@@ -180,6 +185,44 @@ class TestFailures:
         assert isinstance(error.__cause__, ValueError)
         again = pickle.loads(pickle.dumps(error))
         assert (again.rank, str(again)) == (1, text)
+
+    def test_it_is_the_error_of_torch(self, tmp_path):
+        def fail(rank):
+            leave_pid(tmp_path / str(rank))
+            if rank == 1:
+                raise ValueError("this one")
+
+        with pytest.raises(ProcessRaisedException, match="ValueError: this one") as caught:
+            fork(fail)
+        error = caught.value
+        assert not isinstance(error, ProcessExitedException)
+        assert (error.error_index, error.error_pid) == (1, pid_in(tmp_path / "1"))
+        assert error.msg == str(error)
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), again.error_index, again.error_pid) == (type(error), 1, error.error_pid)
+
+    @pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (0, None)])
+    def test_that_of_a_killed_one_is_torchs_as_well(self, number, name):
+        def fail(rank):
+            if rank == 1 and name is not None:
+                os.kill(os.getpid(), number)
+            if rank == 1:
+                os._exit(0)
+
+        with pytest.raises(ProcessExitedException, match=r"^Rank 1 (was killed|ended)") as caught:
+            fork(fail)
+        error = caught.value
+        assert isinstance(error, ProcessFailedError)
+        assert not isinstance(error, ProcessRaisedException)
+        again = pickle.loads(pickle.dumps(error))
+        for one in (error, again):
+            assert (one.exit_code, one.signal_name, one.error_index) == (-number, name, 1)
+
+    def test_a_rank_of_another_machine_has_no_process_here(self):
+        here = [SimpleNamespace(name=f"rank {rank}", pid=70 + rank) for rank in range(2)]
+        with pytest.raises(ProcessRaisedException) as caught:
+            spawn._raise(ProcessFailure(3, 0.0, "ValueError: there", None, None), here)
+        assert (caught.value.rank, caught.value.error_index, caught.value.error_pid) == (3, 3, 0)
 
     def test_the_first_one_is_named(self, tmp_path):
         def fail(rank):

@@ -18,32 +18,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lightlib import report
-from lightlib.errors import LightlibError, UnknownNameError
+from lightlib.errors import UnknownNameError
 from lightlib.launch.environment.environment import Environment, HeldPort, threads_per_process
-from lightlib.launch.start.child import how_it_ended
 from lightlib.launch.start.deferred_interrupt import INTERRUPT
+from lightlib.launch.start.process_errors import ProcessExitedError, ProcessRaisedError
 from lightlib.launch.start.spawned_process import ProcessFailure, read_end, read_failure, read_result, run_function
 from lightlib.launch.start.start_methods import check_fork, check_guard, pickled
 
 T = TypeVar("T")
 METHODS = ("spawn", "fork", "forkserver")
 _STOPPED = (130, 143)  # by Ctrl-C, by SIGTERM
-
-
-class ProcessFailedError(LightlibError, RuntimeError):
-    """A process that lightlib started has failed; the message ends with its traceback, the cause is its exception.
-
-    Attributes:
-        rank: The rank that failed first.
-    """
-
-    def __init__(self, rank: int, how: str, trace: str = "") -> None:
-        super().__init__(f"Rank {rank} {how}." + (f"\n\n{trace.rstrip()}" if trace else ""))
-        self.rank = rank
-        self._arguments = (rank, how, trace)
-
-    def __reduce__(self) -> tuple[type, tuple[int, str, str]]:
-        return type(self), self._arguments
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,8 @@ def launch_function(
 
     Raises:
         MisconfigurationException: The method cannot be used here, or the function cannot be sent to a new process.
-        ProcessFailedError: A process failed; it names the first one. The rest have been ended.
+        ProcessFailedError: A process failed; it names the first one. The rest have been ended. It is also torch's
+            `ProcessRaisedException`, or `ProcessExitedException` if the process was killed.
         KeyboardInterrupt, SystemExit: The exception that ended a process after a signal.
 
     Example:
@@ -118,7 +103,7 @@ def launch_function(
         if received and (failure is None or failure.code == -signal.SIGTERM):  # received outside of a run
             raise SystemExit(143)
         if failure is not None:
-            _raise(failure)
+            _raise(failure, processes)
         result: T = read_result(folder)
         return result
     finally:
@@ -202,14 +187,17 @@ def _first(processes: list[Any], killed: list[Any], folder: Path) -> ProcessFail
     return ProcessFailure(_rank_of(process), 0.0, "", None, process.exitcode)
 
 
-def _raise(failure: ProcessFailure) -> None:
+def _raise(failure: ProcessFailure, processes: list[Any]) -> None:
     if isinstance(failure.error, (KeyboardInterrupt, SystemExit)):
         if isinstance(failure.error, SystemExit) and failure.error.code not in (*_STOPPED, 0, None):
             sys.stderr.write(f"Rank {failure.rank} has ended the program.\n\n{failure.trace}")
         raise failure.error
-    how = "failed" if failure.code is None else how_it_ended(failure.code)
-    how += " before the function had returned" if failure.code == 0 else ""
-    raise ProcessFailedError(failure.rank, how, failure.trace) from failure.error
+    ranks = [_rank_of(process) for process in processes]
+    here = failure.rank in ranks
+    index, pid = failure.rank - ranks[0], processes[ranks.index(failure.rank)].pid if here else 0
+    if failure.code is not None:
+        raise ProcessExitedError(failure.rank, failure.code, index, pid)
+    raise ProcessRaisedError(failure.rank, "failed", failure.trace, index, pid) from failure.error
 
 
 def _interrupt(processes: list[Any], patience: Patience) -> None:
