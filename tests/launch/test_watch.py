@@ -371,3 +371,54 @@ def leave_often(rank: int, watch: Watch) -> None:
 @pytest.mark.processes
 def test_processes_in_collectives_leave_together():
     assert watched_ranks(3, leave_often, QUICK) == [End(0, "")] * 3
+
+
+class Counted:
+    """A store that counts its calls."""
+
+    def __init__(self, store: Any) -> None:
+        self.store, self.calls = store, 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls += 1
+        return getattr(self.store, name)
+
+
+def steps_of(watch: Watch, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Wait until the thread of a watch has made so many further steps."""
+    made, enough = iter(range(number)), threading.Event()
+    step = watch._thread._step
+
+    def counted() -> None:
+        step()
+        if next(made, None) is None:
+            enough.set()
+
+    monkeypatch.setattr(watch._thread, "_step", counted)
+    watch._thread.wake()
+    assert enough.wait(HANGS_AFTER)
+
+
+@pytest.mark.parametrize("runs", [0, 1, 2])
+def test_no_rank_calls_the_store_once_rank_0_has_ended(runs, monkeypatch):
+    """Rank 0 hosts the store. A later call would make torch print a trace, although the run has ended well."""
+    with watches(3) as three:
+        stores = [Counted(watch._board._store) for watch in three]
+        for watch, store in zip(three, stores, strict=True):
+            monkeypatch.setattr(watch._board, "_store", store)
+        for _ in range(runs):
+            together(three, 2, lambda: 0.0, lambda rank: None)
+        three[2].close()  # has ended before
+        three[0]._at_exit()
+        calls = [store.calls for store in stores]
+        steps_of(three[1], monkeypatch, 5)
+        three[1]._at_exit()
+        assert [store.calls for store in stores] == calls
+        assert not three[1]._thread.usable
+
+
+def test_rank_0_does_not_wait_for_a_rank_that_is_gone():
+    with watches(2, replace(QUICK, departure=0.01)) as both:
+        both[1]._thread.close(HANGS_AFTER)  # as a process that is killed after its last run
+        both[0]._at_exit()
+        assert both[0]._thread.closed

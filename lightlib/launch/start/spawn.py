@@ -121,7 +121,7 @@ def _start(method: str, sent: Any, n: int, first: Environment, folder: Path) -> 
     processes: list[Any] = []
     try:
         for local_rank in range(n):
-            arguments = (sent, first.at(local_rank), str(folder), threads)
+            arguments = (sent, first.at(local_rank), str(folder), threads, method)
             process = context.Process(target=run_function, args=arguments, name=f"rank {first.rank + local_rank}")
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import pickle
@@ -9,7 +10,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,30 @@ class ProcessFailure:
     echo: int = 0  # 1 if another rank's failure was the reason, 2 if the error only shows that another rank is gone
 
 
-def run_function(sent: Any, environment: Environment, folder: str, threads: int | None) -> None:
+def run_function(sent: Any, environment: Environment, folder: str, threads: int | None, method: str) -> None:
     """Run the function, or its pickle, in this new process; write the result or the failure into `folder`."""
+    with _exit_functions(method):
+        _run_function(sent, environment, folder, threads)
+
+
+@contextmanager
+def _exit_functions(method: str) -> Iterator[None]:
+    """Call the exit functions that this process registers, as an interpreter does that ends by itself.
+
+    Until Python 3.13, multiprocessing ends forked processes without them: rank 0 would not wait for the other ranks.
+    Those that a fork has inherited are its parent's.
+    """
+    if method == "spawn" or sys.version_info >= (3, 13):
+        yield
+        return
+    atexit._clear()  # noqa: SLF001  as Python 3.13 does
+    try:
+        yield
+    finally:
+        atexit._run_exitfuncs()  # noqa: SLF001  as Python 3.13 does
+
+
+def _run_function(sent: Any, environment: Environment, folder: str, threads: int | None) -> None:
     _follow_parent()
     parent, rank = str(os.getppid()), environment.rank
     ended = str(Path(folder) / f"ended-{rank}")

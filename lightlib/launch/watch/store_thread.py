@@ -26,7 +26,7 @@ class StoreThread:
         pause: Callable[[], float],
         timeout: float,
     ) -> None:
-        self.gone = False  # whether the process that hosts the store is gone
+        self.gone = False  # whether the process that hosts the store is gone, or about to end
         self.closed = False
         self._step, self._lost, self._pause, self._timeout = step, lost, pause, timeout
         self._tasks: deque[tuple[Callable[[], None], threading.Event]] = deque()
@@ -40,6 +40,10 @@ class StoreThread:
     def wake(self) -> None:
         """Begin the next step now."""
         self._wake.set()
+
+    def leave_store(self) -> None:
+        """Run no more tasks: the process that hosts the store is about to end."""
+        self.gone = True
 
     def close(self, timeout: float) -> None:
         """End the thread; wait at most `timeout` seconds for it."""

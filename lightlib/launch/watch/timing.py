@@ -19,6 +19,7 @@ class Timing:
     grace: float = 5.0  # for the main thread to exit by itself after a failure, and again for its teardown
     short_grace: float = 1.0  # upper limit for `grace` after a hang or Ctrl-C
     linger: float = 10.0  # that rank 0 waits at its exit for ranks that are still in the run
+    departure: float = 3.0  # that rank 0 then waits for the watches of other ranks to leave the store
     summary: float = 1.0  # for torchrun to notice the rank that failed first before another one ends
     join: float = 1.0  # for the thread of a closed watch to end
     flush: float = 1.0  # for an ending process to flush its streams

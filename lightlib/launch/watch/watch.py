@@ -157,6 +157,8 @@ class Watch:
         """End the watch; nothing is sent or received any more."""
         atexit.unregister(self._at_exit)
         self.stop()
+        if self.rank != 0 and self._first.failure is None:
+            self._thread.run(self._depart)
         self._thread.close(self.timing.join)
 
     def _at_exit(self) -> None:
@@ -166,9 +168,12 @@ class Watch:
             # The store was slow: without this the launcher would report the rank missing.
             self._thread.run(lambda: None)
         if self.rank == 0 and self._first.failure is None and self._round:
-            self._linger()
+            self._wait_for_count(f"{self._round}/left", self.world_size, self.timing.linger)
             if (failure := self.look()) is not None:
                 self.end(failure)
+        if self.rank == 0 and self._first.failure is None:
+            self._thread.run(lambda: self._board.write("closing", ""))
+            self._wait_for_count("departed", self.world_size - 1, self.timing.departure)
         if self._first.failure is not None and failures.exit_code(self._local_error):  # of sys.exit, on this rank alone
             self.end(self._first.failure)
         self._wait_until_seen()
@@ -180,18 +185,23 @@ class Watch:
         if failure is not None and self.rank in (0, failure.rank):  # 0 hosts the store
             time.sleep(max(0.0, self._first.known_at + 2 * self.timing.poll - time.monotonic()))
 
-    def _linger(self) -> None:
-        """Wait until the other ranks have left the run: without rank 0 there may be no store."""
-        left = [0]
+    def _wait_for_count(self, key: str, number: int, patience: float) -> None:
+        """Wait until so many ranks have counted: without rank 0, which waits, there may be no store."""
+        counted = [0]
 
         def count() -> None:
-            left[0] = self._board.count(f"{self._round}/left")
+            counted[0] = self._board.count(key)
 
-        deadline = time.monotonic() + self.timing.linger
-        while left[0] < self.world_size and time.monotonic() < deadline:
+        deadline = time.monotonic() + patience
+        while counted[0] < number and time.monotonic() < deadline:
             if not self._thread.run(count) or self._thread.gone:
                 break
             time.sleep(self.timing.busy_poll)
+
+    def _depart(self) -> None:
+        """Make the last call of the store, which may end with rank 0; later ones would make torch print a trace."""
+        self._thread.leave_store()
+        self._board.count("departed", 1)
 
     # stops
     def request(self, kind: str) -> None:
@@ -444,6 +454,9 @@ class Watch:
             self._look_for_failure()
             if (now := self._round) and self._board.read(f"{now}/left/0") is not None:
                 self._host_left = now
+            if self.rank != 0 and self._board.read("closing") is not None:
+                self._depart()
+                return
         if self._running and (changed or (self._stops is not None and self._stops.pending)):
             self._step_stops()
         if self._running and (changed or self._end_of_data.pending):
