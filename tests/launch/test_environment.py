@@ -16,7 +16,7 @@ from torch.distributed import TCPStore
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.launch.environment import environment as place
-from lightlib.launch.environment.detect import detect
+from lightlib.launch.environment.detect import detect, started
 from lightlib.launch.environment.environment import Environment, HeldPort, free_port
 from lightlib.report import PossibleUserWarning
 from tests.processes.programs import interpreter
@@ -216,6 +216,48 @@ def test_several_machines_without_a_launcher_are_told_apart_by_hand():
         detect(2, 3, variables={**variables, "NODE_RANK": "3"})
     with pytest.raises(MisconfigurationException, match=r"MASTER_ADDR is not set.*once on each machine"):
         detect(2, 3, variables={"NODE_RANK": "1"})
+
+
+RENDEZVOUS = {"MASTER_ADDR": "there", "MASTER_PORT": "1234"}
+
+
+@pytest.mark.parametrize("more", [{}, {"WORLD_SIZE": "4"}])
+class TestOneProgramPerMachine:
+    """As on Lightning's page for a cluster without a scheduler: NODE_RANK, and no RANK."""
+
+    @pytest.mark.parametrize("node", [0, 1])
+    def test_lightlib_starts_the_processes_of_the_machine(self, node, more):
+        environment = detect(2, 2, variables={**RENDEZVOUS, **more, "NODE_RANK": str(node)})
+        assert (environment.name, environment.launched) == ("local", False)
+        assert places(environment) == (2 * node, 4, 0, 2, node, 2, "there", 1234)
+        assert started({**RENDEZVOUS, **more, "NODE_RANK": str(node)})
+
+    @pytest.mark.parametrize(("devices", "automatic"), [(2, 1), (None, 2)])
+    def test_the_user_starts_each_process(self, devices, automatic, more):
+        variables = {**RENDEZVOUS, **more, "NODE_RANK": "1", "LOCAL_RANK": "1"}
+        environment = detect(devices, 2, variables=variables, automatic=automatic)
+        assert environment.launched
+        assert not environment.is_local
+        assert places(environment) == (3, 4, 1, 2, 1, 2, "there", 1234)
+        assert environment.describe() == "4 processes on 2 nodes by NODE_RANK and LOCAL_RANK, rank 0 at there:1234"
+
+    def test_no_such_local_rank(self, more):
+        with pytest.raises(MisconfigurationException, match=r"LOCAL_RANK=2 is set .* devices=2\."):
+            detect(2, 2, variables={**RENDEZVOUS, **more, "NODE_RANK": "1", "LOCAL_RANK": "2"})
+
+
+def test_each_process_of_one_machine_started_by_the_user():
+    assert places(detect(2, variables={**RENDEZVOUS, "LOCAL_RANK": "1"})) == (1, 2, 1, 2, 0, 1, "there", 1234)
+    assert detect(1, variables={**RENDEZVOUS, "LOCAL_RANK": "1"}) == Environment()  # nothing to join
+
+
+@pytest.mark.parametrize(
+    ("size", "devices", "num_nodes", "fix"),
+    [("4", 2, 1, r"Trainer\(num_nodes=2\), or unset"), ("5", 2, 2, "correct WORLD_SIZE"), ("2", 2, 2, "correct")],
+)
+def test_a_world_size_that_is_not_devices_x_num_nodes(size, devices, num_nodes, fix):
+    with pytest.raises(MisconfigurationException, match=rf"WORLD_SIZE={size} is set(.|\n)*{fix}"):
+        detect(devices, num_nodes, variables={**RENDEZVOUS, "WORLD_SIZE": size, "NODE_RANK": "0"})
 
 
 OWN = {**BY_HAND, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import Environment
-from lightlib.launch.environment.read_variables import Variables, read_checked
+from lightlib.launch.environment.read_variables import Variables, integer, read_checked
 from lightlib.launch.environment.variables import KUBEFLOW, LSF, MPI, PLAIN, PMI, SLURM, TORCHRUN
 
 _SHELLS = ("bash", "sh", "zsh", "interactive")
@@ -76,6 +76,43 @@ def lsf(variables: Variables = os.environ, devices: int | None = None, num_nodes
     return read_checked(LSF, variables, devices, num_nodes)
 
 
+def is_by_machine(variables: Variables) -> bool:
+    """Whether the user starts the program on each machine, or each process, with the number of it and no RANK."""
+    by_number = not {"NODE_RANK", "LOCAL_RANK"}.isdisjoint(variables)
+    return by_number and "RANK" not in variables and {"MASTER_ADDR", "MASTER_PORT"}.issubset(variables)
+
+
+def by_machine(first: Environment, variables: Variables) -> Environment:
+    """Return the environment of this process, given that of the first one of its machine.
+
+    With LOCAL_RANK the processes exist already; otherwise lightlib starts the other ones of this machine.
+
+    Raises:
+        MisconfigurationException: WORLD_SIZE is set and another number, or there is no such LOCAL_RANK.
+    """
+    size, nodes = first.local_size, first.num_nodes
+    if "WORLD_SIZE" in variables and integer(variables, "WORLD_SIZE") != first.world_size:
+        given = integer(variables, "WORLD_SIZE")
+        right = f"Trainer(num_nodes={given // size})" if given > size and given % size == 0 else "correct WORLD_SIZE"
+        raise MisconfigurationException(
+            f"WORLD_SIZE={given} is set in the environment, but the Trainer has devices={size} and num_nodes={nodes}: "
+            f"{first.world_size} process{'es' if first.world_size > 1 else ''}.",
+            expected="WORLD_SIZE = devices x num_nodes, or no WORLD_SIZE: NODE_RANK, devices and num_nodes are enough.",
+            fix=f"{right}, or unset WORLD_SIZE.",
+        )
+    if "LOCAL_RANK" not in variables or first.world_size == 1:
+        return first
+    local_rank = integer(variables, "LOCAL_RANK")
+    if not 0 <= local_rank < size:
+        raise MisconfigurationException(
+            f"LOCAL_RANK={local_rank} is set in the environment, but the Trainer has devices={size}.",
+            expected="LOCAL_RANK from 0 to devices - 1, or no LOCAL_RANK: lightlib then starts the processes.",
+            fix=f"Trainer(devices={local_rank + 1}), or unset LOCAL_RANK.",
+        )
+    port = integer(variables, "MASTER_PORT")
+    return replace(first.at(local_rank, port), name="NODE_RANK and LOCAL_RANK", address=variables["MASTER_ADDR"])
+
+
 def check_pair(variables: Variables) -> None:
     """Refuse one of RANK and WORLD_SIZE without the other if there is no launcher."""
     for present, missing in (("WORLD_SIZE", "RANK"), ("RANK", "WORLD_SIZE")):
@@ -84,7 +121,8 @@ def check_pair(variables: Variables) -> None:
                 f"{present}={variables[present]} is set in the environment, but {missing} is not, and no launcher was "
                 "detected.",
                 expected="RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT together, or none of them.",
-                fix=f"set all four, start the program with torchrun, or unset {present}.",
+                fix=f"set all four, or NODE_RANK, MASTER_ADDR and MASTER_PORT if you start the program once on each "
+                f"machine, start it with torchrun, or unset {present}.",
             )
 
 

@@ -33,7 +33,8 @@ def detect(
 
     The innermost launcher wins: lightlib's child processes, torchrun, RANK and WORLD_SIZE (Kubeflow or set by hand),
     Open MPI and other MPIs within SLURM, SLURM's srun, LSF's jsrun. A launcher that started a single process is
-    ignored, except torchrun and variables set by hand.
+    ignored, except torchrun and variables set by hand. Without a launcher, NODE_RANK is the number of this machine, if
+    the user starts the program once on each machine, or, with LOCAL_RANK, once for each process.
 
     Args:
         devices: Processes per machine in the Trainer's arguments; None is ``"auto"``: as many as there are.
@@ -65,6 +66,8 @@ def detect(
     launched = _from_launcher(variables, devices, num_nodes)
     if launched is not None:
         return launched
+    if clusters.is_by_machine(variables):
+        return clusters.by_machine(local(variables, devices or automatic, num_nodes), variables)
     clusters.check_pair(variables)
     clusters.warn_without_srun(variables)
     return local(variables, devices or automatic, num_nodes)
@@ -80,7 +83,7 @@ def _from_launcher(variables: Variables, devices: int | None = None, num_nodes: 
 
 def started(variables: Variables = os.environ) -> bool:
     """Whether a launcher has started this process, lightlib's own or another."""
-    return (own(variables) or _from_launcher(variables)) is not None
+    return clusters.is_by_machine(variables) or (own(variables) or _from_launcher(variables)) is not None
 
 
 def own(variables: Variables = os.environ) -> Environment | None:
