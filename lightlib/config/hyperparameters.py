@@ -15,27 +15,48 @@ BY_COMMAND_LINE = "lightlib.cli.instantiate_module"  # marks such hyperparameter
 _PLAIN = (bool, int, float, str)
 
 
-def recorded(configured: Callable[[], Mapping[str, Any]], key: str) -> Callable[..., Any]:
-    """Return an instantiator: while an object is built, `save_hyperparameters` keeps its configuration.
+class Recorded:
+    """An instantiator: while an object is built, `save_hyperparameters` keeps its configuration.
 
     So a checkpoint holds class paths and plain values, also where `__init__` gets objects that were built for it.
-    `key` is ``"model"`` or ``"data"``, the place in the configuration.
+    In another process, where the objects arrive built, it records nothing: it does not send the command line there.
+
+    Args:
+        configured: Returns the configuration of the object.
+        key: ``"model"`` or ``"data"``, its place in the configuration.
     """
 
-    def build(class_type: type, *args: Any, applied_instantiation_links: Any = None, **kwargs: Any) -> Any:
-        found = copy.deepcopy(dict(configured()))
+    def __init__(self, configured: Callable[[], Mapping[str, Any]], key: str) -> None:
+        self._configured, self._key = configured, key
+
+    def __call__(self, class_type: type, *args: Any, applied_instantiation_links: Any = None, **kwargs: Any) -> Any:
+        found = copy.deepcopy(dict(self._configured()))
         if "class_path" in found:
             rest = {**(found.get("init_args") or {}), **(found.get("dict_kwargs") or {})}
             found = {"_class_path": found["class_path"], **rest}
         for name, value in (applied_instantiation_links or {}).items():
-            if name.startswith(f"{key}."):
-                _set(found, name.removeprefix(f"{key}.").removeprefix("init_args.").split("."), value)
+            if name.startswith(f"{self._key}."):
+                _set(found, name.removeprefix(f"{self._key}.").removeprefix("init_args.").split("."), value)
         if not _is_built_from(found, class_type, kwargs):  # a part of it, of the same kind
             return construct(class_type, *args, **kwargs)
         with given_hyperparameters(class_type, {**found, "_instantiator": BY_COMMAND_LINE}):
             return construct(class_type, *args, **kwargs)
 
-    return build
+    def __deepcopy__(self, memo: Any) -> Recorded:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
+        return _unrecorded, ()
+
+
+def _unrecorded() -> Callable[..., Any]:
+    """Return the instantiator in another process."""
+    return _build
+
+
+def _build(class_type: type, *args: Any, applied_instantiation_links: Any = None, **kwargs: Any) -> Any:
+    del applied_instantiation_links  # only recorded
+    return construct(class_type, *args, **kwargs)
 
 
 def _is_built_from(configured: Mapping[str, Any], class_type: type, arguments: Mapping[str, Any]) -> bool:
@@ -76,6 +97,6 @@ def instantiate_module(class_type: type, config: Mapping[str, Any]) -> Any:
         plain = {"class_path": config["_class_path"], "dict_kwargs": plain}
     else:
         parser.add_class_arguments(class_type, "module", fail_untyped=False)
-    parser.add_instantiator(recorded(lambda: plain, "module"), class_type, subclasses=chosen)
+    parser.add_instantiator(Recorded(lambda: plain, "module"), class_type, subclasses=chosen)
     namespace = parser.parse_object({"module": plain})
     return parser.instantiate(namespace).module

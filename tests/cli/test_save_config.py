@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from pathlib import Path
 
@@ -205,3 +206,31 @@ def test_a_trainer_of_a_subclass_is_saved_by_its_arguments():
     cli = fitted(*LOGGED, "--trainer.extra=5", trainer_class=Longer)
     assert cli.trainer.extra == 5
     assert yaml.safe_load(Path(RUN, "config.yaml").read_text())["trainer"]["extra"] == 5
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--optimizer=Adam", "--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.7")]
+)
+def test_it_writes_the_same_in_another_process(words):
+    """There the callback arrives with the parser, as with `ddp_spawn`; the command line itself is not sent."""
+    Path("some.yaml").write_text("trainer:\n  max_epochs: 1\n")
+    module = BareLine if words else SteepLine
+    cli = LightningCLI(module, PointsOfLine, args=["--config=some.yaml", *LOGGED, *words], run=False)
+    callback = next(one for one in cli.trainer.callbacks if isinstance(one, SaveConfigCallback))
+    sent = pickle.dumps(callback)
+    again = pickle.loads(sent)
+    assert b"LightningCLI" not in sent
+    assert again.parser.dump(again.config, skip_none=False) == callback.parser.dump(callback.config, skip_none=False)
+    assert again.parser.sources.has_read("some.yaml")
+    arguments = {"model.width": 2} if words else {"model.width": 2, "model.lr": 0.5}
+    assert again.parser.instantiate(again.parser.parse_args([f"--{k}={v}" for k, v in arguments.items()])).model
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork"])
+def test_processes_of_its_own(strategy):
+    cli = fitted(*LOGGED, f"--trainer.strategy={strategy}", "--trainer.devices=2")
+    assert cli.trainer.global_step > 0
+    saved = yaml.safe_load((RUN / "config.yaml").read_text())
+    assert saved["trainer"]["strategy"] == strategy
+    assert sorted(path.name for path in RUN.parent.iterdir()) == [RUN.name]

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import textwrap
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from lightlib.launch.start import spawn
 from lightlib.launch.start.process_errors import ProcessFailedError
 from lightlib.launch.start.spawn import Patience, launch_function
 from lightlib.launch.start.spawned_process import ProcessFailure
+from lightlib.launch.start.start_methods import pickled
 from lightlib.launch.watch.failure import Failure, write_error_file
 from tests.launch.changed import change
 from tests.processes.ends import alive, ends
@@ -157,6 +159,13 @@ class TestResults:
             print(launch_function(function, 2, "spawn"))
         """)
         assert (code, out) == (0, "('2', '1')\n"), err
+
+
+def with_lock():
+    """Return a module in which a layer holds what cannot be pickled."""
+    layer = torch.nn.Linear(1, 1)
+    layer.lock = threading.Lock()
+    return torch.nn.Sequential(layer)
 
 
 class Odd(Exception):
@@ -421,6 +430,23 @@ class TestRefusals:
         text = r"cannot be sent to a new process: .*lambda(.|\n)*start method 'spawn' needs(.|\n)*ddp_fork"
         with pytest.raises(MisconfigurationException, match=text):
             launch_function(lambda rank: rank, 2, "spawn")
+
+    @pytest.mark.parametrize(
+        ("held", "text"),
+        [
+            ({"model": SimpleNamespace(parts={"a": [lambda: 0]})}, r"^model\.parts\['a'\]\[0\] \(.*<lambda>\) cannot"),
+            ({"model": with_lock()}, r"^model\.0\.lock \(an object of lock\) cannot be sent"),
+            (
+                {"data": [1, threading.Lock()]},
+                r"^data\[1\] \(an object of lock\) cannot be sent .*: cannot pickle '_th",
+            ),
+            (SimpleNamespace(callbacks=[print, sys]), r"^SimpleNamespace\.callbacks\[1\] \(.*module\) cannot be sent"),
+        ],
+    )
+    def test_the_object_that_cannot_be_sent_is_named(self, held, text):
+        """It need not be part of the user's module."""
+        with pytest.raises(MisconfigurationException, match=text):
+            pickled(partial(change, torch.ones(1), held), "spawn")
 
     @pytest.mark.processes
     def test_a_script_without_a_guard(self):

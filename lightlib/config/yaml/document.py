@@ -96,6 +96,7 @@ class Document:
             root = yaml.compose(self.text, Loader=_Loader)
             if root is not None:
                 self.value = self._read(root, "")
+            del self._scalars  # it cannot be pickled
         except yaml.MarkedYAMLError as error:
             self._fail_broken(error)
         except yaml.YAMLError as error:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import pickle
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,7 @@ def pickled(function: Callable[[int], Any], method: str) -> bytes:
         data = pickle.dumps(function)
     except Exception as error:
         raise MisconfigurationException(
-            f"The module or an object that it holds cannot be sent to a new process: {error}.",
+            _what_fails(function),
             expected=f"picklable objects, which the start method {method!r} needs: no lambdas, no classes or functions "
             "defined in functions, no open files.",
             fix='Trainer(strategy="ddp_fork"), which pickles nothing, or Trainer(strategy="ddp") in a script.',
@@ -73,3 +75,47 @@ def pickled(function: Callable[[int], Any], method: str) -> bytes:
             fix='Trainer(strategy="ddp_notebook"), or write the classes to a file and import them.',
         )
     return data
+
+
+def _what_fails(function: Any) -> str:
+    """Return where the innermost object that cannot be pickled is held, its kind, and why it cannot."""
+    value, place, seen = function, "", {id(function)}
+    while True:
+        held = ((step, one) for step, one in _held(value) if id(one) not in seen and _why_not_pickled(one) is not None)
+        found = next(held, None)
+        if found is None:
+            break
+        step, value = found
+        seen.add(id(value))
+        place = place + step if step is not None else "" if isinstance(value, dict) else type(value).__name__
+    place = re.sub(r"^\['(\w+)'\]", r"\1", re.sub(r"\._modules\['(\w+)'\]", r".\1", place))
+    kind = getattr(value, "__qualname__", None) or f"an object of {type(value).__name__}"
+    return f"{place or 'The function'} ({kind}) cannot be sent to a new process: {_why_not_pickled(value)}."
+
+
+def _held(value: Any) -> Iterator[tuple[str | None, Any]]:
+    """Yield the objects that are pickled with one, each with the expression after it; None for arguments."""
+    if isinstance(value, partial):
+        yield from ((None, one) for one in (*value.keywords.values(), *reversed(value.args)))
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield f"[{key!r}]", one
+    elif isinstance(value, (list, tuple)):
+        for index, one in enumerate(value):
+            yield f"[{index}]", one
+    else:
+        try:
+            state = value.__reduce_ex__(2)[2]
+        except Exception:  # noqa: BLE001  it cannot be pickled itself
+            return
+        for part in state if isinstance(state, tuple) else (state,):
+            for name, one in part.items() if isinstance(part, dict) else ():
+                yield f".{name}", one
+
+
+def _why_not_pickled(value: Any) -> Exception | None:
+    try:
+        pickle.dumps(value)
+    except Exception as error:  # noqa: BLE001  it is returned
+        return error
+    return None
