@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from lightlib import lazy
+from lightlib.launch.start.folder import remember as _remember
 from lightlib.version import __version__
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ __all__ = [
     "seed_everything",
     "training_length",
 ]
+
+_remember()  # the working directory, which the program may change
 
 _get, _names = lazy.attributes(
     __name__,

@@ -607,8 +607,9 @@ class TestRefusals:
     @pytest.mark.processes
     def test_a_system_that_starts_no_process(self):
         code, _, err = run("""
-        import lightlib.launch.start.subprocess as own
-        own._FOLDER = "/nowhere"
+        import lightlib.launch.start.folder as own
+        own._at_import = "/nowhere"
+        sys.modules["__main__"].__file__ = "train.py"  # else that folder is found by it
         start()
         """)
         assert code == 1

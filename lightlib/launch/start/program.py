@@ -11,6 +11,7 @@ from types import ModuleType
 
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import Environment
+from lightlib.launch.start import hydra
 from lightlib.launch.start.child import FOLLOW_PARENT
 
 
@@ -41,7 +42,7 @@ def command_of_program(size: int, forked: str) -> list[str]:
         reason = "there is no script to run again"
     else:
         follow = [sys.executable, "-I", "-S", "-c", FOLLOW_PARENT] if sys.platform == "linux" else [sys.executable]
-        return [*follow, *arguments]
+        return [*follow, *hydra.with_folder(arguments)]
     raise MisconfigurationException(
         f"devices={size} needs {size} processes, for which the program would be run again; but {reason}.",
         expected="a script, started as `python train.py`.",

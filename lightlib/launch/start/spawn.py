@@ -21,6 +21,7 @@ from lightlib import report
 from lightlib.errors import UnknownNameError
 from lightlib.launch.environment.environment import Environment, HeldPort, threads_per_process
 from lightlib.launch.start.deferred_interrupt import INTERRUPT
+from lightlib.launch.start.folder import absolute_import_paths
 from lightlib.launch.start.process_errors import ProcessExitedError, ProcessRaisedError
 from lightlib.launch.start.spawned_process import ProcessFailure, read_end, read_failure, read_result, run_function
 from lightlib.launch.start.start_methods import check_fork, check_guard, pickled
@@ -123,7 +124,7 @@ def _start(method: str, sent: Any, n: int, first: Environment, folder: Path) -> 
         for local_rank in range(n):
             arguments = (sent, first.at(local_rank), str(folder), threads, method)
             process = context.Process(target=run_function, args=arguments, name=f"rank {first.rank + local_rank}")
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), absolute_import_paths():
                 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
                 process.start()
             processes.append(process)

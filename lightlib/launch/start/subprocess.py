@@ -23,11 +23,11 @@ from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.launch.environment.detect import LAUNCHED, PARENT
 from lightlib.launch.environment.environment import Environment, HeldPort, threads_per_process
 from lightlib.launch.start.child import Child, how_it_ended
+from lightlib.launch.start.folder import folder_of_program
 from lightlib.launch.start.program import check_one_machine, command_of_program
 
 OnDeath = Callable[[int, int, str], None]
 
-_FOLDER = os.getcwd()  # where the program was started; it may change its working directory before the launch
 _POLL = 0.1
 _SETTLED = 2.0
 _AT_ONCE = 0.5
@@ -182,15 +182,16 @@ class SubprocessLauncher:
         if error is not None:
             raise LightlibError(
                 f"A process could not be started: {error}.",
-                expected=f"to run `{shlex.join(command[-4:])}` in {_FOLDER!r}.",
+                expected=f"to run `{shlex.join(command[-4:])}` in {folder_of_program()!r}.",
                 fix="see the system's error above; fewer devices need fewer processes.",
             ) from error
         _record = self
 
     def _supervise(self, command: list[str], first: Environment, started: Future[None]) -> None:
+        folder = folder_of_program()
         try:
             for local_rank in range(1, first.local_size):
-                self._children.append(Child.start(command, first.at(local_rank), _FOLDER))
+                self._children.append(Child.start(command, first.at(local_rank), folder))
         except BaseException as error:  # noqa: BLE001  `_start` raises it
             for child in self._children:
                 child.process.kill()

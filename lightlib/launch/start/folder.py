@@ -1,0 +1,58 @@
+"""The folder in which this program was started: it may change its working directory before the launch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lightlib.launch.start.hydra import original_folder
+
+_at_import = ""
+
+
+def remember() -> None:
+    """Remember the working directory; called when lightlib is imported."""
+    global _at_import  # noqa: PLW0603  it belongs to the program
+    with suppress(FileNotFoundError):  # it was removed
+        _at_import = os.getcwd()
+
+
+def folder_of_program() -> str:
+    """Return the folder from which the same command starts the same program.
+
+    That is the working directory at `import lightlib`; or, if the program had changed it before, the folder in which
+    its relative path leads to the running file. Hydra knows it as well.
+    """
+    if (of_hydra := original_folder()) is not None:
+        return of_hydra
+    main = sys.modules["__main__"]
+    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if file is None or not os.path.isabs(file):
+        return _at_import
+    if spec is None:
+        words = (word for word in sys.orig_argv[1:] if word.endswith(".py") and not os.path.isabs(word))
+        names = list(map(os.path.normpath, words))
+    else:
+        names = [os.path.join(*spec.name.split(".")) + ".py"]
+    for name in names:
+        root = file.removesuffix(os.sep + name)
+        if root != file and not Path(_at_import, name).exists() and (spec is None or sys.path[:1] == [root]):
+            return root
+    return _at_import
+
+
+@contextmanager
+def absolute_import_paths() -> Iterator[None]:
+    """Meanwhile the relative entries of `sys.path` are absolute, for new interpreters in another directory."""
+    before, folder = list(sys.path), folder_of_program()
+    sys.path[:] = [
+        os.path.join(folder, entry) if entry and not os.path.isabs(entry) and Path(folder, entry).exists() else entry
+        for entry in before
+    ]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
