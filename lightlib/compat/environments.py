@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
 
+from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment import clusters
 from lightlib.launch.environment.environment import Environment, free_port
+from lightlib.launch.environment.read_variables import integer, required
+from lightlib.launch.environment.slurm import SLURMEnvironment
 from lightlib.launch.environment.variables import NAMES
 from lightlib.strategies.plugin import StrategyPlugin
 
@@ -86,6 +91,9 @@ class ClusterEnvironment(StrategyPlugin):
         """Undo the environment's settings."""
 
 
+ClusterEnvironment.register(SLURMEnvironment)
+
+
 class LightningEnvironment(ClusterEnvironment):
     """Processes that lightlib starts, on this machine or on several with MASTER_ADDR and NODE_RANK set."""
 
@@ -137,9 +145,15 @@ class LightningEnvironment(ClusterEnvironment):
         """Return NODE_RANK or GROUP_RANK, 0 without."""
         return int(os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", "0")))
 
+    def teardown(self) -> None:
+        """Remove WORLD_SIZE."""
+        os.environ.pop("WORLD_SIZE", None)
+
 
 def environment_like(environment: Environment) -> ClusterEnvironment:
     """Return the environment of Lightning's kind that stands for the one lightlib has detected."""
+    if environment.name == "slurm":
+        return cast("ClusterEnvironment", SLURMEnvironment())
     kinds = {"torchrun": TorchElasticEnvironment, "mpi": MPIEnvironment, "lsf": LSFEnvironment}
     kinds["kubeflow"] = KubeflowEnvironment
     kind = kinds.get(environment.name)
@@ -157,6 +171,10 @@ class _Launched(ClusterEnvironment):
     find: ClassVar[str]
 
     def _environment(self) -> Environment:
+        self._check()
+        return getattr(clusters, self.find)() or Environment(name=self.find, launched=True)
+
+    def _check(self) -> None:
         known = NAMES[self.find]
         if not any(names.rank in os.environ for names in known):
             raise MisconfigurationException(
@@ -164,7 +182,12 @@ class _Launched(ClusterEnvironment):
                 expected=f"the variables {known[0].rank} and {known[0].size} in the environment.",
                 fix=f"start the program by {known[0].title}, or leave {type(self).__name__} out.",
             )
-        return getattr(clusters, self.find)() or Environment(name=self.find, launched=True)
+
+    def _number(self, variable: str) -> int:
+        """Return a variable of the launcher; without the launcher, the error that names its variables."""
+        if variable not in os.environ:
+            self._check()
+        return integer(os.environ, variable, NAMES[self.find][0].title)
 
     @property
     def creates_processes_externally(self) -> bool:
@@ -180,11 +203,6 @@ class _Launched(ClusterEnvironment):
     def main_port(self) -> int:
         """The port of rank 0."""
         return self._environment().port
-
-    @classmethod
-    def detect(cls) -> bool:
-        """Whether the launcher's variables are set."""
-        return getattr(clusters, cls.find)() is not None
 
     def world_size(self) -> int:
         """Return the number of processes."""
@@ -214,20 +232,166 @@ class TorchElasticEnvironment(_Launched):
 
     find = "torchrun"
 
+    @staticmethod
+    def detect() -> bool:
+        """Whether torchrun has started this process."""
+        return "TORCHELASTIC_RUN_ID" in os.environ
+
+    @property
+    def main_address(self) -> str:
+        """MASTER_ADDR; without it 127.0.0.1, with a warning."""
+        return self._or_default("MASTER_ADDR", "127.0.0.1", "localhost")
+
+    @property
+    def main_port(self) -> int:
+        """MASTER_PORT; without it 12910, with a warning."""
+        return int(self._or_default("MASTER_PORT", "12910", "12910"))
+
+    def world_size(self) -> int:
+        """Return WORLD_SIZE."""
+        return self._number("WORLD_SIZE")
+
+    def global_rank(self) -> int:
+        """Return RANK."""
+        return self._number("RANK")
+
+    def local_rank(self) -> int:
+        """Return LOCAL_RANK."""
+        return self._number("LOCAL_RANK")
+
+    def node_rank(self) -> int:
+        """Return GROUP_RANK, 0 without."""
+        return int(os.environ.get("GROUP_RANK", "0"))
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Raise if the Trainer's arguments make another number of processes."""
+        if num_devices * num_nodes != self.world_size():
+            raise MisconfigurationException(
+                f"devices={num_devices} and num_nodes={num_nodes}, but torchrun has started {self.world_size()} "
+                "processes.",
+                expected="devices x num_nodes processes.",
+                fix="leave out devices and num_nodes, or start torchrun with --nproc-per-node and --nnodes of them.",
+            )
+
+    @staticmethod
+    def _or_default(variable: str, default: str, name: str) -> str:
+        if variable not in os.environ:
+            report.warn(f"{variable} environment variable is not defined. Set as {name}")
+            os.environ[variable] = default
+        return os.environ[variable]
+
 
 class MPIEnvironment(_Launched):
-    """Processes started by an mpirun."""
+    """Processes started by an mpirun, by its variables: mpi4py is not needed."""
 
     find = "mpi"
 
+    @staticmethod
+    def detect() -> bool:
+        """Whether an mpirun has started this process as one of several."""
+        return clusters.mpi() is not None
+
 
 class LSFEnvironment(_Launched):
-    """Processes started by LSF's jsrun."""
+    """Processes started by LSF's jsrun; the rank file of LSB_DJOB_RANKFILE, if there is one, lists the hosts."""
 
     find = "lsf"
+
+    @staticmethod
+    def detect() -> bool:
+        """Whether jsrun has started this process."""
+        needed = {"LSB_JOBID", "LSB_DJOB_RANKFILE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_SIZE"}
+        return needed.issubset(os.environ)
+
+    @property
+    def main_address(self) -> str:
+        """The first compute host of the rank file; without one as lightlib finds it."""
+        hosts = self._hosts()
+        return hosts[0] if hosts else super().main_address
+
+    @property
+    def main_port(self) -> int:
+        """MASTER_PORT, else one derived from LSB_JOBID."""
+        if "MASTER_PORT" in os.environ:
+            return self._number("MASTER_PORT")
+        return self._number("LSB_JOBID") % 1000 + 10000
+
+    def world_size(self) -> int:
+        """Return JSM_NAMESPACE_SIZE."""
+        return self._number("JSM_NAMESPACE_SIZE")
+
+    def global_rank(self) -> int:
+        """Return JSM_NAMESPACE_RANK."""
+        return self._number("JSM_NAMESPACE_RANK")
+
+    def local_rank(self) -> int:
+        """Return JSM_NAMESPACE_LOCAL_RANK."""
+        return self._number("JSM_NAMESPACE_LOCAL_RANK")
+
+    def node_rank(self) -> int:
+        """Return the place of this machine among the hosts of the rank file; without one as lightlib finds it."""
+        hosts, name = list(dict.fromkeys(self._hosts())), socket.gethostname()
+        if not hosts:
+            return super().node_rank()
+        if name not in hosts:
+            raise MisconfigurationException(
+                f"This machine, {name!r}, is not among the compute hosts {hosts} of LSB_DJOB_RANKFILE.",
+                expected="a rank file of this job: the launch host, then the host of each process.",
+                fix="start the program with jsrun in the job, or leave LSFEnvironment out.",
+            )
+        return hosts.index(name)
+
+    @staticmethod
+    def _hosts() -> list[str]:
+        """Return the compute hosts: all lines of the rank file but the first, which is the launch host's."""
+        path = os.environ.get("LSB_DJOB_RANKFILE")
+        if path is None:
+            return []
+        if not path or not Path(path).is_file():
+            raise MisconfigurationException(
+                f"The environment variable LSB_DJOB_RANKFILE is {path!r}.",
+                expected="the path of a file with a host in each line.",
+                fix="start the program with jsrun in a job of LSF, or unset LSB_DJOB_RANKFILE.",
+            )
+        return [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()][1:]
 
 
 class KubeflowEnvironment(_Launched):
     """Pods of Kubeflow's operator, one process in each."""
 
     find = "kubeflow"
+
+    @staticmethod
+    def detect() -> bool:
+        """Raise: it is chosen by passing it.
+
+        Raises:
+            NotImplementedError: Always, as in Lightning.
+        """
+        raise NotImplementedError("The Kubeflow environment can't be detected automatically.")
+
+    @property
+    def main_address(self) -> str:
+        """Return MASTER_ADDR."""
+        return required(os.environ, "MASTER_ADDR", "Kubeflow", "<host of rank 0>")
+
+    @property
+    def main_port(self) -> int:
+        """Return MASTER_PORT."""
+        return self._number("MASTER_PORT")
+
+    def world_size(self) -> int:
+        """Return WORLD_SIZE."""
+        return self._number("WORLD_SIZE")
+
+    def global_rank(self) -> int:
+        """Return RANK."""
+        return self._number("RANK")
+
+    def local_rank(self) -> int:
+        """Return 0: a pod has one process."""
+        return 0
+
+    def node_rank(self) -> int:
+        """Return RANK."""
+        return self.global_rank()

@@ -54,12 +54,26 @@ def environment_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any
     Args:
         chosen: The devices of this machine that it selects.
         plugins: May hold an Environment, or the name of one.
+
+    Raises:
+        MisconfigurationException: There are several environments.
     """
-    environments = (
-        plugin for plugin in _list(plugins) if is_environment(plugin) and not isinstance(plugin, SLURMEnvironment)
-    )
-    given = next(environments, None)
+    environments = [plugin for plugin in _list(plugins) if is_environment(plugin)]
+    requeues = [one for one in environments if isinstance(one, SLURMEnvironment) and not one.is_asked]
+    asked = [one for one in environments if one not in requeues]
+    others = [one for one in asked if not isinstance(one, (Environment, str))]
+    if len(asked) > 1 or len(requeues) > 1 or (requeues and others):  # SLURM's plugin and an Environment: allowed
+        raise MisconfigurationException(
+            f"plugins holds several environments: {', '.join(map(_named, environments))}.",
+            expected="one, which knows the rank of this process.",
+            fix="leave out the other ones; one that is given to the strategy counts as well.",
+        )
+    given = next(iter(asked), None)
     return detect(None if devices == "auto" else len(chosen), num_nodes, given, automatic=len(chosen))
+
+
+def _named(environment: Any) -> str:
+    return repr(environment) if isinstance(environment, str) else type(environment).__name__
 
 
 def is_environment(plugin: Any) -> bool:
@@ -128,8 +142,11 @@ def attach_plugins(plugins: Any, strategy: Strategy) -> None:
     """
     attached: dict[type, StrategyPlugin] = {}
     for plugin in _list(plugins):
-        if isinstance(plugin, StrategyPlugin):
-            kind = next(one for one in type(plugin).__mro__ if StrategyPlugin in one.__bases__)
+        if isinstance(plugin, SLURMEnvironment):
+            strategy.extend(environment=plugin)
+        elif isinstance(plugin, StrategyPlugin):
+            bases = (one for one in type(plugin).__mro__ if StrategyPlugin in one.__bases__)
+            kind = next(bases, type(plugin))
             if kind in attached:
                 raise MisconfigurationException(
                     f"plugins holds two of a kind: {type(attached[kind]).__name__} and {type(plugin).__name__}.",

@@ -184,6 +184,11 @@ def _adapted(given: Any, devices: int | None, num_nodes: int, variables: Variabl
         getattr(given, "set_global_rank", _ignore)(int(given.node_rank()) * size + int(given.local_rank()))
     size, rank, local_rank, node_rank = (int(getattr(given, name)()) for name in wanted)
     local_size = min(size, devices or max(1, size // num_nodes))
+    nodes = -(-size // local_size)
+    if launched:
+        getattr(given, "validate_settings", _ignore)(
+            num_devices=devices or local_size, num_nodes=num_nodes if num_nodes > 1 else nodes
+        )
     return Environment(
         name=type(given).__name__,
         rank=rank,
@@ -191,15 +196,15 @@ def _adapted(given: Any, devices: int | None, num_nodes: int, variables: Variabl
         local_rank=local_rank,
         local_size=local_size,
         node_rank=node_rank,
-        num_nodes=-(-size // local_size),
+        num_nodes=nodes,
         address=str(getattr(given, "main_address", "127.0.0.1")),
         port=int(getattr(given, "main_port", 0)),
         launched=launched,
     )
 
 
-def _ignore(value: int) -> None:
-    """Stand in for a setter that the object does not have."""
+def _ignore(*values: int, **named: int) -> None:
+    """Stand in for a method that the object does not have."""
 
 
 def _rendezvous(given: Any) -> dict[str, str]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.launch.environment import clusters
+from lightlib.launch.environment.read_variables import integer
+
+_INTERACTIVE = ("bash", "interactive")
+_ASKED = (
+    "creates_processes_externally", "main_address", "main_port", "world_size", "global_rank", "local_rank", "node_rank",
+    "set_world_size", "set_global_rank", "validate_settings", "resolve_root_node_address",
+)  # fmt: skip
 
 
 class SLURMEnvironment:
@@ -21,7 +28,8 @@ class SLURMEnvironment:
     the other checkpoints, and rank zero calls ``scontrol requeue``; the program ends with code 143. The requeued job
     must resume: call ``trainer.fit(…, ckpt_path="auto")``. Without this plugin no signal requeues a job.
 
-    Rank and world size are detected as without the plugin.
+    Rank and world size are detected as without the plugin. A subclass that overrides a method or property which decides
+    them, as in Lightning's `ClusterEnvironment`, is asked for all of them; what it inherits has Lightning's values.
 
     Args:
         auto_requeue: False leaves the signal its usual meaning.
@@ -67,16 +75,96 @@ class SLURMEnvironment:
         self.auto_requeue = auto_requeue
         self.requeue_signal = chosen
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether this is a subclass that decides rank, world size or address."""
+        return any(getattr(type(self), name) is not getattr(SLURMEnvironment, name) for name in _ASKED)
+
     @staticmethod
-    def job_id(variables: Mapping[str, str] = os.environ) -> str | None:
-        """Return SLURM's id of this job, also within a job array; None outside of SLURM.
+    def job_name() -> str | None:
+        """Return SLURM's name of this job."""
+        return os.environ.get("SLURM_JOB_NAME")
+
+    @staticmethod
+    def job_id() -> int | None:
+        """Return SLURM's number of this job; None outside of SLURM and in an interactive job."""
+        number = os.environ.get("SLURM_JOB_ID", "")
+        return int(number) if number.isdigit() and SLURMEnvironment.job_name() not in _INTERACTIVE else None
+
+    # as Lightning's
+    @property
+    def creates_processes_externally(self) -> bool:
+        """Return True: srun starts them."""
+        return True
+
+    @property
+    def main_address(self) -> str:
+        """MASTER_ADDR, else the first host of SLURM_NODELIST, which becomes MASTER_ADDR."""
+        nodes = os.environ.get("SLURM_NODELIST", "127.0.0.1")
+        return os.environ.setdefault("MASTER_ADDR", self.resolve_root_node_address(nodes))
+
+    @property
+    def main_port(self) -> int:
+        """MASTER_PORT, else one derived from the number of the job, which becomes MASTER_PORT."""
+        job = os.environ.get("SLURM_JOB_ID")
+        derived = 12910 if job is None else 15000 + integer({"SLURM_JOB_ID": job[-4:]}, "SLURM_JOB_ID", "SLURM")
+        os.environ.setdefault("MASTER_PORT", str(derived))
+        return integer(os.environ, "MASTER_PORT", "SLURM")
+
+    @staticmethod
+    def resolve_root_node_address(nodes: str) -> str:
+        """Return the first host of a list of SLURM.
 
         Example:
-            >>> SLURMEnvironment.job_id({"SLURM_JOB_ID": "71", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "1"})
-            '70_1'
+            >>> SLURMEnvironment.resolve_root_node_address("node[05-7,9],other")
+            'node05'
         """
-        array, task = variables.get("SLURM_ARRAY_JOB_ID"), variables.get("SLURM_ARRAY_TASK_ID")
-        return f"{array}_{task}" if array and task else variables.get("SLURM_JOB_ID") or None
+        first = re.sub(r"\[(.*?)[,-].*\]", r"\1", nodes)
+        return re.sub(r"\[(.*?)\]", r"\1", first).split(" ")[0].split(",")[0]
+
+    def world_size(self) -> int:
+        """Return the number of tasks."""
+        return integer(os.environ, "SLURM_NTASKS", "SLURM")
+
+    def set_world_size(self, size: int) -> None:
+        """Leave it to SLURM."""
+
+    def global_rank(self) -> int:
+        """Return the number of this task."""
+        return integer(os.environ, "SLURM_PROCID", "SLURM")
+
+    def set_global_rank(self, rank: int) -> None:
+        """Leave it to SLURM."""
+
+    def local_rank(self) -> int:
+        """Return the number of this task on its machine."""
+        return integer(os.environ, "SLURM_LOCALID", "SLURM")
+
+    def node_rank(self) -> int:
+        """Return the number of this machine."""
+        return integer(os.environ, "SLURM_NODEID", "SLURM")
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Compare the numbers with those of the job.
+
+        Raises:
+            MisconfigurationException: They differ.
+        """
+        if self.job_name() in _INTERACTIVE:
+            return
+        for argument, given, variable, option in (
+            ("devices", num_devices, "SLURM_NTASKS_PER_NODE", "--ntasks-per-node"),
+            ("num_nodes", num_nodes, "SLURM_NNODES", "--nodes"),
+        ):
+            if variable in os.environ and integer(os.environ, variable, "SLURM") != given:
+                raise MisconfigurationException(
+                    f"{argument}={given}, but SLURM has {option}={os.environ[variable]}.",
+                    expected="the same number.",
+                    fix=f"{argument}={os.environ[variable]}, or #SBATCH {option}={given}",
+                )
+
+    def teardown(self) -> None:
+        """Do nothing."""
 
     def requeue(self, checkpoint: str | None, patience: float = 60.0) -> bool:
         """Have SLURM requeue this job, which ends it. Call it on rank zero, as the last action.
@@ -91,7 +179,7 @@ class SLURMEnvironment:
         Returns:
             Whether SLURM has requeued the job.
         """
-        job, command = self.job_id(), shutil.which("scontrol")
+        job, command = _job_of_scontrol(), shutil.which("scontrol")
         requested = f"{self.requeue_signal.name} requested that this job be requeued, but"
         if checkpoint is None:
             report.warn(f"{requested} there is no checkpoint from which it could resume. Add a ModelCheckpoint.")
@@ -102,6 +190,12 @@ class SLURMEnvironment:
         else:
             return _call(command, job, requested, patience)
         return False
+
+
+def _job_of_scontrol() -> str | None:
+    """Return the id by which `scontrol` knows this job, also within a job array; None outside of SLURM."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID") or None
 
 
 def _call(command: str, job: str, requested: str, patience: float) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import free_port
 
@@ -33,9 +35,10 @@ LAUNCHED = {
     "LSFEnvironment": (
         {
             "JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "4", "JSM_NAMESPACE_LOCAL_RANK": "0",
-            "JSM_NAMESPACE_LOCAL_SIZE": "2", "LSB_JOBID": "77", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29502",
+            "JSM_NAMESPACE_LOCAL_SIZE": "2", "LSB_JOBID": "77", "LSB_DJOB_RANKFILE": "ranks",
+            "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29502",
         },
-        (4, 2, 0, 1, "10.0.0.1", 29502),
+        (4, 2, 0, 1, "10.0.0.2", 29502),
     ),
     "KubeflowEnvironment": (
         {
@@ -57,10 +60,16 @@ def environments():
 def test_an_environment_of_a_launcher_reads_its_variables(name, monkeypatch):
     variables, expected = LAUNCHED[name]
     kind = getattr(environments(), name)
-    assert not kind.detect()
+    detects = name != "KubeflowEnvironment"
+    assert not (detects and kind.detect())
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    assert kind.detect()
+    if detects:
+        assert kind.detect()
+    else:
+        with pytest.raises(NotImplementedError, match="can't be detected automatically"):
+            kind.detect()
+    Path("ranks").write_text(f"launch\n10.0.0.2\n10.0.0.2\n{socket.gethostname()}\n{socket.gethostname()}\n")
     found = kind()
     ranks = found.world_size(), found.global_rank(), found.local_rank(), found.node_rank()
     assert (*ranks, found.main_address, found.main_port) == expected
@@ -112,6 +121,165 @@ def test_lightnings_environment_learns_ranks_from_the_trainer(monkeypatch):
     assert (trainer.world_size, trainer.global_rank, trainer.local_rank, trainer.node_rank) == (4, 3, 1, 1)
     environment = trainer.strategy.environment
     assert (environment.address, environment.port, environment.launched) == ("10.0.0.1", 29504, True)
+
+
+SLURM = {
+    "SLURM_JOB_ID": "123456", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2",
+    "SLURM_NNODES": "2", "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_STEP_ID": "0",
+    "SLURM_NODELIST": "node[07-09,12],other",
+}  # fmt: skip
+
+
+@pytest.fixture
+def in_slurm(monkeypatch):
+    """Set the variables of the last task of a job; restore MASTER_ADDR and MASTER_PORT afterwards."""
+    for variable in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(variable, "")
+        monkeypatch.delenv(variable)
+    for variable, value in SLURM.items():
+        monkeypatch.setenv(variable, value)
+
+
+def test_slurms_environment_has_lightnings_values(in_slurm, monkeypatch):
+    found = environments().SLURMEnvironment()
+    assert isinstance(found, environments().ClusterEnvironment)
+    ranks = found.world_size(), found.global_rank(), found.local_rank(), found.node_rank()
+    assert (*ranks, found.main_address, found.main_port) == (4, 3, 1, 1, "node07", 18456)
+    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("node07", "18456")
+    assert (found.creates_processes_externally, found.job_name(), found.job_id()) == (True, "train", 123456)
+    found.set_world_size(9)
+    found.set_global_rank(9)
+    found.teardown()
+    assert (found.world_size(), found.global_rank()) == (4, 3)
+    found.validate_settings(num_devices=2, num_nodes=2)
+    for devices, nodes, text in ((3, 2, r"devices=3, but SLURM has --ntasks-per-node=2"), (2, 1, "num_nodes=1, but")):
+        with pytest.raises(ValueError, match=text):
+            found.validate_settings(num_devices=devices, num_nodes=nodes)
+    monkeypatch.setenv("SLURM_JOB_NAME", "interactive")
+    found.validate_settings(num_devices=3, num_nodes=1)
+    assert found.job_id() is None
+    monkeypatch.delenv("SLURM_NTASKS")
+    with pytest.raises(MisconfigurationException, match="SLURM_NTASKS is not set"):
+        found.world_size()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [("alpha", "alpha"), ("a b", "a"), ("a,b", "a"), ("a[5-9]", "a5"), ("a[7]", "a7"), ("a[1,3-4],b[2]", "a1")],
+)
+def test_the_first_host_of_a_list(nodes, first):
+    assert environments().SLURMEnvironment.resolve_root_node_address(nodes) == first
+
+
+def test_a_subclass_of_slurms_environment_is_asked(in_slurm):
+    import lightning.pytorch as pl
+    from lightning.fabric import Fabric
+
+    asked = []
+
+    class Renamed(environments().SLURMEnvironment):
+        @property
+        def main_address(self):
+            asked.append("main_address")
+            return "node07-infiniband"
+
+        def validate_settings(self, num_devices, num_nodes):
+            asked.append((num_devices, num_nodes))
+            super().validate_settings(num_devices, num_nodes)
+
+    given = Renamed()
+    trainer = pl.Trainer(accelerator="cpu", devices=2, num_nodes=2, strategy="ddp", plugins=[given], **QUIET)
+    place = trainer.strategy.environment
+    assert (place.address, place.port, place.rank, place.world_size) == ("node07-infiniband", 18456, 3, 4)
+    assert asked == [(2, 2), "main_address"]
+    assert trainer.strategy.cluster_environment is given
+    assert trainer.requeue is given
+    fabric = Fabric(accelerator="cpu", devices=2, num_nodes=2, strategy="ddp", plugins=[Renamed()])
+    assert fabric.strategy.environment.address == "node07-infiniband"
+
+
+def test_a_number_of_processes_of_a_subclass(in_slurm):
+    import lightning.pytorch as pl
+
+    class Alone(environments().SLURMEnvironment):
+        def world_size(self):
+            return 1
+
+        def global_rank(self):
+            return 0
+
+        def node_rank(self):
+            return 0
+
+        def local_rank(self):
+            return 0
+
+        def validate_settings(self, num_devices, num_nodes):
+            pass
+
+    trainer = pl.Trainer(accelerator="cpu", devices=1, plugins=[Alone(auto_requeue=False)], **QUIET)
+    assert (trainer.world_size, trainer.global_rank, trainer.requeue) == (1, 0, None)
+
+
+def test_an_environment_checks_the_arguments(monkeypatch):
+    import lightning.pytorch as pl
+
+    for variable, value in LAUNCHED["TorchElasticEnvironment"][0].items():
+        monkeypatch.setenv(variable, value)
+    given = environments().TorchElasticEnvironment()
+    with pytest.raises(ValueError, match=r"devices=3 and num_nodes=2, but torchrun has started 4 processes"):
+        pl.Trainer(accelerator="cpu", devices=3, num_nodes=2, strategy="ddp", plugins=[given], **QUIET)
+    pl.Trainer(accelerator="cpu", devices=2, num_nodes=2, strategy="ddp", plugins=[given], **QUIET)
+
+
+def test_torchrun_without_an_address(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "")
+    monkeypatch.delenv("MASTER_ADDR")
+    monkeypatch.setattr(report.rank_zero_only, "rank", 0)  # another rank does not warn
+    with pytest.warns(UserWarning, match="MASTER_ADDR environment variable is not defined. Set as localhost"):
+        assert environments().TorchElasticEnvironment().main_address == "127.0.0.1"
+
+
+def test_the_rank_file_of_lsf(monkeypatch):
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    for variable, value in LAUNCHED["LSFEnvironment"][0].items():
+        if not variable.startswith("MASTER"):
+            monkeypatch.setenv(variable, value)
+    found = environments().LSFEnvironment()
+    assert found.main_port == 10077
+    for text in (None, "launch\nnode1\nnode2\n"):
+        if text is not None:
+            Path("ranks").write_text(text)
+        with pytest.raises(ValueError, match="LSB_DJOB_RANKFILE"):
+            found.node_rank()
+    monkeypatch.setenv("LSB_DJOB_RANKFILE", "")
+    with pytest.raises(ValueError, match="LSB_DJOB_RANKFILE is ''"):
+        _ = found.main_address
+
+
+def test_lightnings_environment_removes_the_size_it_has_set(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    environments().LightningEnvironment().teardown()
+    assert "WORLD_SIZE" not in os.environ
+    environments().LightningEnvironment().teardown()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("LightningEnvironment", "SLURMEnvironment"),
+        ("SLURMEnvironment", "SLURMEnvironment"),
+        ("LightningEnvironment", "KubeflowEnvironment"),
+    ],
+)
+def test_several_environments_are_refused(names):
+    import lightning.pytorch as pl
+    from lightning.fabric import Fabric
+
+    given = [getattr(environments(), name)() for name in names]
+    for kind, more in ((pl.Trainer, QUIET), (Fabric, {})):
+        with pytest.raises(MisconfigurationException, match=f"plugins holds several environments: {', '.join(names)}"):
+            kind(accelerator="cpu", plugins=given, **more)
 
 
 OWN = '''
