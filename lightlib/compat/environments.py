@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -154,6 +155,7 @@ def environment_like(environment: Environment) -> ClusterEnvironment:
     """Return the environment of Lightning's kind that stands for the one lightlib has detected."""
     if environment.name == "slurm":
         return cast("ClusterEnvironment", SLURMEnvironment())
+    kinds: dict[str, Callable[[], ClusterEnvironment]]
     kinds = {"torchrun": TorchElasticEnvironment, "mpi": MPIEnvironment, "lsf": LSFEnvironment}
     kinds["kubeflow"] = KubeflowEnvironment
     kind = kinds.get(environment.name)

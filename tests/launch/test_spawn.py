@@ -162,7 +162,7 @@ class TestResults:
 
 
 def with_lock():
-    """Return a module in which a layer holds what cannot be pickled."""
+    """Return a module with a layer that holds an object which cannot be pickled."""
     layer = torch.nn.Linear(1, 1)
     layer.lock = threading.Lock()
     return torch.nn.Sequential(layer)

@@ -29,7 +29,7 @@ class SLURMEnvironment:
     must resume: call ``trainer.fit(…, ckpt_path="auto")``. Without this plugin no signal requeues a job.
 
     Rank and world size are detected as without the plugin. A subclass that overrides a method or property which decides
-    them, as in Lightning's `ClusterEnvironment`, is asked for all of them; what it inherits has Lightning's values.
+    them, as in Lightning's `ClusterEnvironment`, decides all of them; inherited ones have Lightning's values.
 
     Args:
         auto_requeue: False leaves the signal its usual meaning.

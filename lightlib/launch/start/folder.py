@@ -29,7 +29,8 @@ def folder_of_program() -> str:
     if (of_hydra := original_folder()) is not None:
         return of_hydra
     main = sys.modules["__main__"]
-    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    file: str | None = getattr(main, "__file__", None)
+    spec = getattr(main, "__spec__", None)
     if file is None or not os.path.isabs(file):
         return _at_import
     if spec is None:

@@ -1,4 +1,4 @@
-"""Hydra: options with which the program, run again for another rank, uses the output folder of this one."""
+"""Hydra: options by which a program that is run again for another rank uses the same output folder."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from lightlib.errors import LightlibError
 from lightlib.launch.start.child import how_it_ended
