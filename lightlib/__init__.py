@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from lightlib import lazy
-from lightlib.launch.start.folder import remember as _remember
+from lightlib.start_folder import remember as _remember
 from lightlib.version import __version__
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ def test_in_a_program_of_its_own_nothing_is_imported_before_it_is_used():
         "print(sorted(name for name in sys.modules if name.startswith('lightlib')))\n"
         "print(pl.callbacks.EarlyStopping('x').monitor, pl.loggers.CSVLogger.__name__)\n"
     )
-    ours = ["lightlib", "lightlib.lazy", "lightlib.version"]
+    ours = ["lightlib", "lightlib.lazy", "lightlib.start_folder", "lightlib.version"]
     done = programs.interpreter("-c", code)
     assert (done.returncode, done.stdout) == (0, f"[]\n{ours}\nx CSVLogger\n"), done.stderr
 

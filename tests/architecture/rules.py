@@ -22,7 +22,8 @@ PACKAGE = "lightlib"
 # The order of the package. A folder or file may import from the lines above its own and, in its own line, from anything
 # to its left up to the nearest `|`. Those on the two sides of a `|` do not import each other.
 ORDER = (
-    "version | lazy | safe_files | torch_private | tree | errors > paths > report > conventions > registry",
+    "version | start_folder",
+    "lazy | safe_files | torch_private | tree | errors > paths > report > conventions > registry",
     "accelerators",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | transforms | loggers.media > loggers > loggers.services",

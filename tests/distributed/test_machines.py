@@ -15,7 +15,7 @@ pytestmark = pytest.mark.processes
 
 
 def results(kind, api, devices, places, **given):
-    """Return what the ranks print, in their order; `places` has the variables of each program."""
+    """Return the lines of the ranks, in their order; `places` has the variables of each program."""
     held = HeldPort()
     rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(held.port), **given}
     command = (SCRIPTS / "machine.py", kind, api, devices)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from lightlib import start_folder
 from lightlib.launch.start import folder, hydra
 from tests.processes.programs import HANGS_AFTER, environment
 
@@ -65,12 +66,12 @@ def test_spawned_ranks_import_from_relative_entries_of_the_path():
 
 
 def test_a_working_directory_that_was_removed(monkeypatch):
-    monkeypatch.setattr(folder, "_at_import", "before")
+    monkeypatch.setattr(start_folder, "_folder", "before")
     Path("gone").mkdir()
     os.chdir("gone")
     os.rmdir("../gone")
-    folder.remember()
-    assert folder._at_import == "before"
+    start_folder.remember()
+    assert start_folder.remembered() == "before"
 
 
 @pytest.fixture

@@ -607,8 +607,8 @@ class TestRefusals:
     @pytest.mark.processes
     def test_a_system_that_starts_no_process(self):
         code, _, err = run("""
-        import lightlib.launch.start.folder as own
-        own._at_import = "/nowhere"
+        import lightlib.start_folder as own
+        own._folder = "/nowhere"
         sys.modules["__main__"].__file__ = "train.py"  # else that folder is found by it
         start()
         """)

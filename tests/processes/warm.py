@@ -227,7 +227,7 @@ def become(fds: list[int], env: Mapping[str, str], cwd: str, *, new_session: boo
     os.environ.update(env)
     os.chdir(cwd)
     sys.modules["numpy"].random.seed()
-    sys.modules["lightlib.launch.start.folder"].remember()
+    sys.modules["lightlib.start_folder"].remember()
     launcher: Any = sys.modules["lightlib.launch.start.subprocess"]
     if os.environ.get(launcher.PARENT) == str(os.getppid()):
         launcher._hide_interrupts()

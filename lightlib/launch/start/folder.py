@@ -5,19 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from lightlib.launch.start.hydra import original_folder
-
-_at_import = ""
-
-
-def remember() -> None:
-    """Remember the working directory; called when lightlib is imported."""
-    global _at_import  # noqa: PLW0603  it belongs to the program
-    with suppress(FileNotFoundError):  # it was removed
-        _at_import = os.getcwd()
+from lightlib.start_folder import remembered
 
 
 def folder_of_program() -> str:
@@ -28,11 +20,11 @@ def folder_of_program() -> str:
     """
     if (of_hydra := original_folder()) is not None:
         return of_hydra
-    main = sys.modules["__main__"]
+    main, at_import = sys.modules["__main__"], remembered()
     file: str | None = getattr(main, "__file__", None)
     spec = getattr(main, "__spec__", None)
     if file is None or not os.path.isabs(file):
-        return _at_import
+        return at_import
     if spec is None:
         words = (word for word in sys.orig_argv[1:] if word.endswith(".py") and not os.path.isabs(word))
         names = list(map(os.path.normpath, words))
@@ -40,9 +32,9 @@ def folder_of_program() -> str:
         names = [os.path.join(*spec.name.split(".")) + ".py"]
     for name in names:
         root = file.removesuffix(os.sep + name)
-        if root != file and not Path(_at_import, name).exists() and (spec is None or sys.path[:1] == [root]):
+        if root != file and not Path(at_import, name).exists() and (spec is None or sys.path[:1] == [root]):
             return root
-    return _at_import
+    return at_import
 
 
 @contextmanager
