@@ -10,6 +10,7 @@ from typing import Any, Literal
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.core.audit import Audit, audit
 from lightlib.core.metrics.results import to_floats
+from lightlib.core.module.overrides import overrides
 from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.media.items import Media
@@ -52,6 +53,11 @@ class TrainerCalls(TrainerViews):
             CheckpointWriteError: It could not be written; earlier files are as they were.
         """
         self.saver.save(filepath, weights_only, storage_options, format=format, writer=writer, extra=extra)
+
+    @property
+    def overrides_save_checkpoint(self) -> bool:
+        """Whether this Trainer's class, or this object, has its own `save_checkpoint`; callbacks save through it."""
+        return overrides(self, TrainerCalls, "save_checkpoint")
 
     def at_save_point(self, call: Callable[[], object]) -> None:
         """Run `call` at the next save point: an optimizer-step boundary, after the validation that is due there."""

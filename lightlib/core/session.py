@@ -34,7 +34,7 @@ from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.find import newest_known, say_how_to_go_on
 from lightlib.core.resume.fingerprint import compare
 from lightlib.core.resume.restore import restore, restore_callbacks, restore_found, restore_weights
-from lightlib.core.resume.save import RunIdentity, SaveRequest
+from lightlib.core.resume.save import RunIdentity
 from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, each, in_priority, nothing
 from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
@@ -440,7 +440,7 @@ class Session(SessionState):
             return None
         path = os.path.join(str(folder), INTERRUPTED)
         try:
-            run.saver.write(SaveRequest(path))
+            trainer.save_checkpoint(path)
         except Exception as error:  # noqa: BLE001  also one of the user's on_save_checkpoint: teardown continues
             report.warn(f"The run could not be saved to {path!r}: {error}")
             return None

@@ -21,7 +21,7 @@ from lightlib.callbacks.checkpoint.folder import (
 )
 from lightlib.callbacks.checkpoint.ledger import as_number, numbers_of, write_yaml
 from lightlib.callbacks.checkpoint.named import NamedCheckpoints
-from lightlib.callbacks.checkpoint.saves import Saves, notify_loggers
+from lightlib.callbacks.checkpoint.saves import Saves, notify_loggers, writes_in_background
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.callbacks.direction import AUTO, check_mode_or_auto, settled_mode
 from lightlib.callbacks.monitored import final_at_epoch_end
@@ -188,7 +188,8 @@ class ModelCheckpoint(NamedCheckpoints):
         if not trainer.fast_dev_run:
             outlived = self._folder.enter(trainer, self.dirpath, self.FILE_EXTENSION, self.names.depth)
             self._ledger.record(outlived=outlived)
-            self._saves.start(in_background=self.async_save, raises=self.save_errors == "raise")
+            in_background = writes_in_background(trainer, self.async_save, self.format)
+            self._saves.start(in_background, raises=self.save_errors == "raise")
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Note where the run starts, as nothing is saved before anything was trained; finish a killed run's save."""
@@ -461,7 +462,7 @@ class ModelCheckpoint(NamedCheckpoints):
         if self._saves.writer is not None:
             options["writer"] = self._saves.writer
         self._ledger.begin_file(filepath, resumable=not self.save_weights_only)
-        trainer.saver.save(filepath, self.save_weights_only, **options)
+        trainer.save_checkpoint(filepath, self.save_weights_only, **options)
         self._take_name(trainer, filepath)
         self._saves.in_order(lambda: None, then=partial(notify_loggers, trainer, self, self._once))
 

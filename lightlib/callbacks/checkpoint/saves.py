@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from lightlib.callbacks.checkpoint.ledger import Ledger
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import INTERRUPTED
-from lightlib.errors import CheckpointWriteError
+from lightlib.errors import CheckpointWriteError, MisconfigurationException
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -243,6 +244,35 @@ class Saves:
                 else:
                     self.writer.after(partial(report.warn, problem))
         self.ledger.evicted.remove(path)
+
+
+def writes_in_background(trainer: Trainer, async_save: bool, kind: str | None) -> bool:
+    """Whether a callback with `async_save` may write while training continues.
+
+    It may not if the Trainer overrides `save_checkpoint`: after `super().save_checkpoint(path)` the override may use
+    the file, which must be complete then.
+
+    Raises:
+        MisconfigurationException: The callback has a format that the override does not accept.
+    """
+    if not trainer.overrides_save_checkpoint:
+        return async_save
+    owner = type(trainer).__name__
+    accepted = inspect.signature(trainer.save_checkpoint).parameters.values()
+    if kind is not None and not any(one.name == "format" or one.kind is one.VAR_KEYWORD for one in accepted):
+        raise MisconfigurationException(
+            f"ModelCheckpoint(format={kind!r}): {owner}.save_checkpoint, by which it saves, has no argument 'format'.",
+            expected="an override with the arguments of Trainer.save_checkpoint.",
+            fix="def save_checkpoint(self, filepath, weights_only=None, storage_options=None, **options)",
+        )
+    if async_save:
+        report.warn(
+            f"ModelCheckpoint(async_save=True): {owner} overrides save_checkpoint and may use the file right after it "
+            "was saved, so training waits for each save.\n  Expected: a Trainer whose save_checkpoint is lightlib's.\n"
+            "  Fix: use the file in the hook on_checkpoint_written, which is called when it is complete; or leave out "
+            "async_save."
+        )
+    return False
 
 
 def notify_loggers(trainer: Trainer, callback: Callback, once: report.Once) -> None:
