@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,15 @@ def check_monitor(owner: str, monitor: object) -> None:
 def validates(trainer: Trainer) -> bool:
     """Whether this run has validation batches."""
     return any(count > 0 for count in trainer.num_val_batches)
+
+
+def validation_comes(trainer: Trainer) -> bool:
+    """Whether this run has a validation, as far as the data and the Trainer's limits tell as training begins."""
+    plan = trainer.plan
+    if plan is None or not validates(trainer):
+        return False
+    other_rhythm = plan.validate_across_epochs or plan.validate_changes or plan.validate_at_end
+    return bool(other_rhythm or plan.num_epochs == math.inf or plan.validations(plan.num_epochs))
 
 
 def final_at_epoch_end(trainer: Trainer) -> bool:

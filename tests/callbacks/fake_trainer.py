@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from types import SimpleNamespace
 
 import torch
 
+from lightlib.core.progress.plan import Plan
 from lightlib.errors import CheckpointWriteError
 from lightlib.strategies.extension import Extension
 
@@ -46,7 +48,7 @@ class FakeTrainer:
         self.num_val_batches = [1]
         self.val_check_interval = 1.0
         self.check_val_every_n_epoch = 1
-        self.plan = SimpleNamespace(validate_every_seconds=None)
+        self.plan = Plan(validate_every=math.inf)
         self.sanity_checking = False
         self.fast_dev_run = False
         self.is_global_zero = True

@@ -11,12 +11,25 @@ import torch
 from torch import Tensor
 
 from lightlib import report
-from lightlib.callbacks.monitored import missing, validates
+from lightlib.callbacks.monitored import missing, validates, validation_comes
 from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.errors import nearest
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
+
+
+def warn_if_none_comes(trainer: Trainer, save_last: bool) -> None:
+    """Warn, as training begins, that a callback which saves after validations has none to save after."""
+    if validation_comes(trainer):
+        return
+    saved = "only the last checkpoint is saved" if save_last else "no checkpoint is saved"
+    report.warn(
+        f"ModelCheckpoint saves after validations, and this run has none, so {saved}.\n"
+        "  Expected: validation batches, and at least one validation before max_epochs.\n"
+        "  Fix: ModelCheckpoint(save_on_train_epoch_end=True)",
+        report.PossibleUserWarning,
+    )
 
 
 @dataclass

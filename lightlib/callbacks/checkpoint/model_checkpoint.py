@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
 from lightlib.callbacks.checkpoint.arguments import check_arguments, check_keep_last, check_link, check_save_begin
-from lightlib.callbacks.checkpoint.due import Due
+from lightlib.callbacks.checkpoint.due import Due, warn_if_none_comes
 from lightlib.callbacks.checkpoint.folder import (
     CheckpointFolder,
     absolute,
@@ -24,7 +24,7 @@ from lightlib.callbacks.checkpoint.named import NamedCheckpoints
 from lightlib.callbacks.checkpoint.saves import Saves, notify_loggers, writes_in_background
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.callbacks.direction import AUTO, check_mode_or_auto, settled_mode
-from lightlib.callbacks.monitored import final_at_epoch_end
+from lightlib.callbacks.monitored import final_at_epoch_end, validates
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
 from lightlib.checkpoint.storage.mapping import storage_of
@@ -51,9 +51,9 @@ class ModelCheckpoint(NamedCheckpoints):
             Default: ``"{epoch}-{step}"``, where step counts optimizer steps. The extension is added.
         monitor: Metric by which checkpoints are compared. None: the latest one counts as the best.
         verbose: Print each save.
-        save_last: True: also save ``last.ckpt``, whenever a save is due and at the end of every epoch (or after every
-            validation, see `save_on_train_epoch_end`), whatever the interval of the other saves. "link": make it a
-            link to the file that was saved at that moment, if there is one.
+        save_last: True: also save ``last.ckpt``, whenever a save is due, at the end of every epoch (or after every
+            validation, see `save_on_train_epoch_end`) and at the end of training, whatever the interval of the other
+            saves. "link": make it a link to the file that was saved at that moment, if there is one.
         save_top_k: How many of the best checkpoints are kept; -1: all, 0: none. Without `monitor` only -1, 0 and 1.
         keep_last: How many of the newest are kept, without `monitor`. To keep the best as well, add a second callback.
         save_begin: The epoch, or with `every_n_train_steps` the step, of the first save, from which the interval
@@ -205,6 +205,8 @@ class ModelCheckpoint(NamedCheckpoints):
             self._folder.branch_off(self._ledger.kept - {""})
             self.last_model_path = ""
         self._saves.agree(trainer)
+        if self.every_n_epochs and self.save_top_k and not self._at_epoch_end(trainer):
+            warn_if_none_comes(trainer, bool(self.save_last))
         if self._pending:
             trainer.saver.request(partial(self._save_due, trainer))
         else:
@@ -234,8 +236,14 @@ class ModelCheckpoint(NamedCheckpoints):
         self._due.note_epoch_end()
         if self._at_epoch_end(trainer):
             self._request_for_epoch(trainer)
+        elif self.save_last and not validates(trainer):
+            self._request(trainer, "last alone")
 
     def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Save the last checkpoint if no validation came after the last steps, and wait for the background save."""
+        if self.save_last:
+            position = trainer.progress
+            self._request(trainer, "last alone", position.epoch - (not position.epoch_batch))
         self._saves.settle(trainer)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
@@ -294,12 +302,13 @@ class ModelCheckpoint(NamedCheckpoints):
         elif self.save_last:
             self._request(trainer, "last alone")
 
-    def _request(self, trainer: Trainer, what: str = "all") -> None:
+    def _request(self, trainer: Trainer, what: str = "all", epoch: int | None = None) -> None:
         nothing_new = trainer.progress.batch == self._saved_at_batch
         if self._pending in ("all", "last") or trainer.fast_dev_run or nothing_new:
             return
         waits, self._pending, self._asked_of = bool(self._pending), what, trainer
-        self._epoch = trainer.current_epoch  # at the save point the epoch may have been counted
+        # at the save point the epoch may have been counted
+        self._epoch = trainer.current_epoch if epoch is None else epoch
         if not waits:
             trainer.saver.request(partial(self._save_due, trainer))
 
