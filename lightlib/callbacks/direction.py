@@ -1,10 +1,11 @@
-"""Direction of a monitored metric: whether more or less of it is better, for `mode="auto"`."""
+"""Direction of a monitored metric: whether more or less of it is better, given or found."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
@@ -21,64 +22,130 @@ LESS_IS_BETTER = ("loss", "error", "mae", "mse", "rmse", "perplexity")
 MORE_IS_BETTER = ("acc", "accuracy", "auc", "auroc", "dice", "f1", "iou", "miou", "precision", "recall")
 
 
-def check_mode_or_auto(owner: str, monitor: object, mode: object) -> str:
-    """Return `mode` when it is "min", "max", or "auto" for a callback that monitors a metric.
+@dataclass
+class Direction:
+    """Whether more or less of the metric that a callback monitors is better.
+
+    Before training the first of these that knows the name decides: a callback with `higher_is_better(name)`, such as
+    `MetricCallback`; a metric of torchmetrics that is an attribute of the module by that name, or in a
+    MetricCollection; words in the name (:data:`LESS_IS_BETTER`, :data:`MORE_IS_BETTER`). A metric of torchmetrics that
+    is logged under the name knows better than these. ``mode="auto"`` follows them. Without a mode it stays "min", and
+    if more is better, that is a warning. A mode that was given stays, without a warning.
+
+    Args:
+        owner: Name of the callback, for messages.
+        monitor: The metric, or None.
+        given: The argument `mode`.
 
     Raises:
-        UnknownNameError: It is something else.
+        UnknownNameError: `given` is something else than "min", "max", "auto" or None.
         MisconfigurationException: It is "auto", and no metric is monitored.
     """
-    if mode != AUTO:
-        return check_mode(mode)
-    if monitor is None:
-        raise MisconfigurationException(
-            f'{owner}(monitor=None, mode="auto"): nothing is compared.',
-            expected="a metric to monitor, or no mode.",
-            fix=f'{owner}(monitor="val_loss", mode="auto")',
-        )
-    return AUTO
 
+    owner: str
+    monitor: str | None
+    given: str | None
+    _known: bool = False  # whether anything has decided in this run
+    _looked: bool = False  # whether the logged value was seen
+    _warned: bool = False
 
-def settled_mode(owner: str, monitor: str | None, mode: str, trainer: Trainer, module: Module) -> str:
-    """Return "min" or "max" for a callback that monitors a metric, before anything is trained.
+    def __post_init__(self) -> None:
+        if self.given == AUTO and self.monitor is None:
+            raise MisconfigurationException(
+                f'{self.owner}(monitor=None, mode="auto"): nothing is compared.',
+                expected="a metric to monitor, or no mode.",
+                fix=f'{self.owner}(monitor="val_loss", mode="auto")',
+            )
+        if self.given not in (AUTO, None):
+            check_mode(self.given)
 
-    With ``mode="auto"`` the first of these that knows the name decides: a callback with `higher_is_better(name)`, such
-    as `MetricCallback`; a metric of torchmetrics that is an attribute of the module by that name, or in a
-    MetricCollection; words in the name (:data:`LESS_IS_BETTER`, :data:`MORE_IS_BETTER`). Any other mode is returned;
-    if a callback's metric contradicts it, that is a warning.
+    @property
+    def first_mode(self) -> str:
+        """The mode until a metric is known."""
+        return "min" if self.given in (AUTO, None) else str(self.given)
 
-    Raises:
-        MisconfigurationException: ``mode="auto"``, and nothing knows the name.
+    @property
+    def of_state_key(self) -> str:
+        """The mode that is part of a callback's `state_key`; it does not depend on the metrics of a run."""
+        return self.given or "min"
 
-    Example:
-        >>> import lightlib as L
-        >>> settled_mode("EarlyStopping", "val_loss", "auto", L.Trainer(logger=False), L.Module())
-        'min'
-    """
-    if monitor is None:
-        return mode
-    better = _of_callbacks(trainer, monitor)
-    if mode != AUTO:
-        if better is not None and better != (mode == "max"):
+    def settle(self, mode: str, trainer: Trainer, module: Module) -> str:
+        """Return the callback's mode before anything is trained; `mode` is the present one.
+
+        Raises:
+            MisconfigurationException: ``mode="auto"``, and nothing knows the name, or will.
+
+        Example:
+            >>> import lightlib as L
+            >>> Direction("EarlyStopping", "val_accuracy", "auto").settle("min", L.Trainer(logger=False), L.Module())
+            'max'
+        """
+        self._known = self._looked = False
+        if self.monitor is None or self.given not in (AUTO, None):
+            return mode
+        better, source = _of_callbacks(trainer, self.monitor), "its metric"
+        if better is None:
+            better, source = known_direction(module, self.monitor)
+        if better is None and self.given == AUTO and not any(_metrics_in(module)):
+            raise self._unknown()
+        return self._follow(mode, better, source)
+
+    def look(self, mode: str, trainer: Trainer) -> str:
+        """Return the mode once the value is logged, before it is compared; all processes call this.
+
+        Raises:
+            MisconfigurationException: ``mode="auto"``, and a plain number was logged under a name that says nothing.
+        """
+        if self._looked or self.monitor is None or self.given not in (AUTO, None) or trainer.run is None:
+            return mode
+        logged = trainer.run.results.logged_as(self.monitor)
+        seen, better = trainer.strategy.broadcast((logged is not None, _of_metric(logged)))
+        self._looked = seen
+        if seen and better is None and not self._known and self.given == AUTO:
+            raise self._unknown()
+        return self._follow(mode, better, "the metric that is logged under this name")
+
+    def state(self, mode: str) -> dict[str, str]:
+        """Return the part of a callback's state for a mode that was found."""
+        return {"mode": mode} if self.given == AUTO else {}
+
+    def _follow(self, mode: str, better: bool | None, source: str) -> str:
+        self._known = self._known or better is not None
+        if better is None:
+            return mode
+        if self.given == AUTO:
+            return "max" if better else "min"
+        if better and mode == "min" and not self._warned:
+            self._warned = True
             report.warn(
-                f"{owner}(monitor={monitor!r}, mode={mode!r}): by its metric, {'more' if better else 'less'} is "
-                f'better.\n  Expected: mode={"max" if better else "min"!r}.\n  Fix: {owner}(…, mode="auto"), or '
-                "another `higher_is_better` of the metric.",
+                f"{self.owner}(monitor={self.monitor!r}) without a mode keeps the smallest, but by {source} more is "
+                f'better.\n  Expected: mode="max", or mode="min" if less is better after all.\n'
+                f'  Fix: {self.owner}(monitor={self.monitor!r}, mode="max")',
                 report.PossibleUserWarning,
             )
         return mode
-    if better is None:
-        better = _of_module(module, monitor)
-    if better is None:
-        better = _of_name(monitor)
-    if better is None:
-        raise MisconfigurationException(
-            f'{owner}(monitor={monitor!r}, mode="auto"): it is unknown whether more or less of this metric is better.',
-            expected="a metric with `higher_is_better` in a MetricCallback or as the module's attribute of this name, "
-            f"or one of these words in the name: {', '.join(sorted((*LESS_IS_BETTER, *MORE_IS_BETTER)))}.",
-            fix=f'{owner}(…, mode="min") if less is better, mode="max" if more is.',
+
+    def _unknown(self) -> MisconfigurationException:
+        return MisconfigurationException(
+            f'{self.owner}(monitor={self.monitor!r}, mode="auto"): it is unknown whether more or less of this metric '
+            "is better.",
+            expected="a metric with `higher_is_better` in a MetricCallback, logged as an object, or as the module's "
+            "attribute of this name, or one of these words in the name: "
+            f"{', '.join(sorted((*LESS_IS_BETTER, *MORE_IS_BETTER)))}.",
+            fix=f'{self.owner}(…, mode="min") if less is better, mode="max" if more is.',
         )
-    return "max" if better else "min"
+
+
+def known_direction(module: Module, name: str) -> tuple[bool | None, str]:
+    """Return whether more of a metric is better, by the module's metrics of torchmetrics or the name, and which.
+
+    Example:
+        >>> import lightlib as L
+        >>> known_direction(L.Module(), "val_accuracy"), known_direction(L.Module(), "val_x")[0]
+        ((True, 'its name'), None)
+    """
+    by_metric = _of_module(module, name)
+    return (_of_name(name), "its name") if by_metric is None else (by_metric, "its metric")
 
 
 def _of_callbacks(trainer: Trainer, name: str) -> bool | None:
@@ -106,6 +173,12 @@ def _metrics_in(module: Module) -> Iterator[tuple[str, Any]]:
             yield name, child
         elif isinstance(child, torchmetrics.MetricCollection):
             yield from child.items(keep_base=False, copy_state=False)
+
+
+def _of_metric(logged: Any) -> bool | None:
+    """Return what a logged metric of torchmetrics declares; None for a number."""
+    better = getattr(logged, "higher_is_better", None)
+    return None if better is None else bool(better)
 
 
 def _of_name(name: str) -> bool | None:

@@ -11,7 +11,7 @@ import torch
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.direction import AUTO, check_mode_or_auto, settled_mode
+from lightlib.callbacks.direction import Direction
 from lightlib.callbacks.monitored import check_monitor, final_at_epoch_end, missing, validates
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class EarlyStopping(Callback):
         min_delta: A change of at most this much is no improvement; its sign does not matter.
         patience: So many checks without improvement end the run.
         verbose: Also print each improvement.
-        mode: "min" when less of the metric is better, "max" when more is. "auto": found when `fit` begins, from the
-            metric's `higher_is_better` or a word in its name.
+        mode: "min" when less of the metric is better, "max" when more is. "auto": found from the metric's
+            `higher_is_better` or a word in its name. Default: "min", with a warning if one of these tells otherwise.
         strict: A metric that was never logged is an error; otherwise a warning.
         check_finite: Stop when the metric is NaN or infinite.
         stopping_threshold: Stop as soon as the metric is better than this.
@@ -76,7 +76,7 @@ class EarlyStopping(Callback):
         min_delta: float = 0.0,
         patience: int = 3,
         verbose: bool = False,
-        mode: Literal["min", "max", "auto"] = "min",
+        mode: Literal["min", "max", "auto"] | None = None,
         strict: bool = True,
         check_finite: bool = True,
         stopping_threshold: float | None = None,
@@ -86,8 +86,7 @@ class EarlyStopping(Callback):
     ) -> None:
         check_monitor("EarlyStopping", monitor)
         self.monitor = monitor
-        mode_or_auto = check_mode_or_auto("EarlyStopping", monitor, mode)
-        self._finds_mode = mode_or_auto == AUTO
+        self._direction = Direction("EarlyStopping", monitor, mode)
         check_int(
             "EarlyStopping",
             "patience",
@@ -107,7 +106,7 @@ class EarlyStopping(Callback):
         self.log_rank_zero_only = log_rank_zero_only
         self.wait_count = 0
         self.stopped_epoch = 0
-        self._use_mode(mode_or_auto)
+        self._use_mode(self._direction.first_mode)
         self.stopping_reason = EarlyStoppingReason.NOT_STOPPED
         self.stopping_reason_message: str | None = None
         self._validated = False
@@ -116,7 +115,7 @@ class EarlyStopping(Callback):
     @property
     def state_key(self) -> str:
         """Several of these can be used together when they differ in metric or mode."""
-        return self._generate_state_key(monitor=self.monitor, mode=AUTO if self._finds_mode else self.mode)
+        return self._generate_state_key(monitor=self.monitor, mode=self._direction.of_state_key)
 
     def _use_mode(self, mode: str) -> None:
         self.mode = mode
@@ -124,19 +123,23 @@ class EarlyStopping(Callback):
         self.best_score: Tensor = torch.tensor(-math.inf if mode == "max" else math.inf)
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """Find the mode when `fit` begins, if it is "auto"."""
+        """Find which way is better when `fit` begins, if it is not given."""
         if stage == "fit":
-            given = AUTO if self._finds_mode else self.mode
-            mode = settled_mode("EarlyStopping", self.monitor, given, trainer, pl_module)
-            if mode != self.mode:
-                self._use_mode(mode)
+            self._follow(self._direction.settle(self.mode, trainer, pl_module))
+
+    def _follow(self, mode: str) -> None:
+        if mode != self.mode:
+            self._use_mode(mode)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         self._validated = False
         self.stopping_reason, self.stopping_reason_message = EarlyStoppingReason.NOT_STOPPED, None
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        if trainer.state.fn != "fit" or trainer.sanity_checking:
+        if trainer.state.fn != "fit":
+            return
+        self._follow(self._direction.look(self.mode, trainer))
+        if trainer.sanity_checking:
             return
         self._validated = True
         if not self._at_epoch_end(trainer):
@@ -158,6 +161,7 @@ class EarlyStopping(Callback):
     def _check(self, trainer: Trainer) -> None:
         if trainer.fast_dev_run:
             return
+        self._follow(self._direction.look(self.mode, trainer))
         metrics = trainer.callback_metrics
         value = metrics.get(self.monitor)
         current = None if value is None else torch.as_tensor(value).detach().squeeze().cpu()
@@ -221,10 +225,12 @@ class EarlyStopping(Callback):
             "stopped_epoch": self.stopped_epoch,
             "best_score": self.best_score,
             "patience": self.patience,
+            **self._direction.state(self.mode),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue counting. `patience` stays as it was given to this object, so that a resume can change it."""
+        self._follow(state_dict.get("mode", self.mode))
         self.wait_count = state_dict["wait_count"]
         self.stopped_epoch = state_dict["stopped_epoch"]
         self.best_score = torch.as_tensor(state_dict["best_score"])

@@ -118,7 +118,8 @@ class FakeTrainer:
     # the loop, as far as callbacks see it
 
     def start(self, callback, module=None):
-        self.callback, self.module = callback, module
+        self.callback = callback
+        self.module = module = torch.nn.Module() if module is None else module
         self.checkpoint_callbacks = [*self.checkpoint_callbacks, callback]
         callback.setup(self, module, "fit")
         callback.on_train_start(self, module)

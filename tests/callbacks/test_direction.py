@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torchmetrics
 from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
-from lightlib.callbacks import EarlyStopping, ModelCheckpoint
-from lightlib.callbacks.direction import check_mode_or_auto, settled_mode
+from lightlib.callbacks import CheckpointGC, EarlyStopping, ModelCheckpoint
+from lightlib.callbacks.direction import Direction
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.evaluation import Metric, MetricCallback
 from tests.runs.bad_input import refused
@@ -93,7 +95,8 @@ def accuracy():
 
 
 def mode_of(monitor, module=None, *callbacks, mode="auto"):
-    return settled_mode("Owner", monitor, mode, trainer(*callbacks), module or L.Module())
+    direction = Direction("Owner", monitor, mode)
+    return direction.settle(direction.first_mode, trainer(*callbacks), module or L.Module())
 
 
 def test_metrics_of_torchmetrics_decide():
@@ -147,11 +150,119 @@ def test_it_is_refused_before_training(tmp_path, kind):
     assert steps == []
 
 
-def test_a_mode_against_the_metric_is_a_warning():
-    with pytest.warns(UserWarning, match=r"Owner\(monitor='val_x', mode='min'\): by its metric, more is better"):
-        assert mode_of("val_x", None, MetricCallback({"x": accuracy()}), mode="min") == "min"
-    assert mode_of("val_x", None, MetricCallback({"x": accuracy()}), mode="max") == "max"
-    assert mode_of("x", Holds(x=accuracy()), mode="min") == "min"  # as in Lightning
+@pytest.mark.parametrize(
+    ("monitor", "module", "callbacks", "reason"),
+    [
+        ("val_acc", L.Module(), (), "its name"),
+        ("val_x", L.Module(), (MetricCallback({"x": accuracy()}),), "its metric"),
+        ("x_epoch", Holds(x=accuracy()), (), "its metric"),
+        ("loss", Holds(loss=accuracy()), (), "its metric"),
+    ],
+)
+def test_no_mode_is_a_warning_if_more_is_better(monitor, module, callbacks, reason):
+    given = f"Owner(monitor={monitor!r}"
+    with pytest.warns(UserWarning, match="without a mode") as caught:
+        assert mode_of(monitor, module, *callbacks, mode=None) == "min"
+    (text,) = [str(one.message) for one in caught]
+    assert text.splitlines() == [
+        f"{given}) without a mode keeps the smallest, but by {reason} more is better.",
+        '  Expected: mode="max", or mode="min" if less is better after all.',
+        f'  Fix: {given}, mode="max")',
+    ]
+
+
+def test_no_warning_where_less_is_better_or_a_mode_is_given():
+    for mode in ("min", "max"):  # as in Lightning
+        assert mode_of("val_x", None, MetricCallback({"x": accuracy()}), mode=mode) == mode
+        assert mode_of("val_acc", mode=mode) == mode
+        assert mode_of("x", Holds(x=torchmetrics.MeanSquaredError()), mode=mode) == mode
+    for name in ("val_loss", "val_score", "loss_of_accuracy"):
+        assert mode_of(name, mode=None) == "min"
+
+
+class LogsObject(Net):
+    """Logs a metric of torchmetrics under another name than the attribute's."""
+
+    def __init__(self, *metrics):
+        super().__init__()
+        self.kept = torch.nn.ModuleList(metrics or [accuracy()])
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        self.kept[0](self.net(x), y)
+        self.log("quality", self.kept[0])
+
+
+KINDS = [
+    lambda folder, **mode: ModelCheckpoint(folder, "{epoch}", monitor="quality", **mode),
+    lambda folder, **mode: EarlyStopping("quality", **mode),
+    lambda folder, **mode: CheckpointGC(monitor="quality", **mode),
+]
+
+
+def runs(tmp_path, callback, module=None, **arguments):
+    saver = [ModelCheckpoint(tmp_path / "gc", save_top_k=-1)] if isinstance(callback, CheckpointGC) else []
+    one = L.Trainer(
+        **{**QUIET, "enable_checkpointing": True, "max_epochs": 2, **arguments}, callbacks=[callback, *saver]
+    )
+    one.fit(module or LogsObject(), loader(8), loader(8))
+    return callback
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("sanity", [0, 2])
+def test_the_metric_that_is_logged_decides(tmp_path, make, sanity):
+    assert runs(tmp_path, make(tmp_path, mode="auto"), num_sanity_val_steps=sanity).mode == "max"
+    with pytest.warns(UserWarning, match="by the metric that is logged under this name more is better") as caught:
+        assert runs(tmp_path, make(tmp_path), num_sanity_val_steps=sanity).mode == "min"
+    assert len(caught) == 1
+    assert runs(tmp_path, make(tmp_path, mode="min"), num_sanity_val_steps=sanity).mode == "min"
+
+
+def test_it_knows_better_than_the_name(tmp_path):
+    class Misnamed(LogsObject):
+        def validation_step(self, batch, batch_idx):
+            x, y = batch
+            self.kept[0](self.net(x), y)
+            self.log("val_error", self.kept[0])
+
+    for kind in (ModelCheckpoint(tmp_path, monitor="val_error", mode="auto"), EarlyStopping("val_error", mode="auto")):
+        assert runs(tmp_path, kind, Misnamed()).mode == "max"
+
+
+def test_a_run_that_logs_each_step_is_asked_before_its_first_save(tmp_path):
+    class Steps(LogsObject):
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            self.kept[1](self.net(x), y)
+            self.log("train_quality", self.kept[1])
+            return super().training_step(batch, batch_idx)
+
+    saver = ModelCheckpoint(tmp_path, monitor="train_quality", mode="auto", every_n_train_steps=1)
+    assert runs(tmp_path, saver, Steps(accuracy(), accuracy())).mode == "max"
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_a_number_of_which_nothing_is_known_is_refused_in_the_sanity_check(tmp_path, make):
+    class LogsNumber(LogsObject):
+        def validation_step(self, batch, batch_idx):
+            self.log("quality", 1.0)
+
+    with pytest.raises(MisconfigurationException, match="it is unknown whether more or less of this metric is better"):
+        runs(tmp_path, make(tmp_path, mode="auto"), LogsNumber(), num_sanity_val_steps=1)
+
+
+def test_a_resumed_run_keeps_what_the_logged_metric_decided(tmp_path):
+    def run(folder, epochs, resumed=None):
+        best = ModelCheckpoint(folder, "{epoch}", monitor="quality", mode="auto", save_top_k=2, save_last=True)
+        stopping = EarlyStopping("quality", mode="auto", patience=9)
+        arguments = {**QUIET, "enable_checkpointing": True, "max_epochs": epochs, "callbacks": [best, stopping]}
+        L.Trainer(**arguments).fit(LogsObject(), loader(8), loader(8), ckpt_path=resumed)
+        return best.best_model_score, best.kth_value, best.mode, stopping.state_dict()
+
+    complete = run(tmp_path / "complete", 6)
+    run(tmp_path / "parts", 3)
+    assert run(tmp_path / "parts", 6, tmp_path / "parts" / "last.ckpt") == complete
 
 
 def test_bad_input():
@@ -164,7 +275,7 @@ def test_bad_input():
         'ModelCheckpoint(monitor="val_loss", mode="auto")',
     ):
         ModelCheckpoint(mode="auto")
-    assert check_mode_or_auto("Owner", None, "max") == "max"
+    assert Direction("Owner", None, "max").first_mode == "max"
 
 
 def test_other_modes_are_as_before():
@@ -172,3 +283,21 @@ def test_other_modes_are_as_before():
     assert (stopping.mode, stopping.min_delta, float(stopping.best_score)) == ("max", 0.1, -torch.inf)
     assert EarlyStopping("m").state_key == "EarlyStopping{'monitor': 'm', 'mode': 'min'}"
     assert EarlyStopping("m", mode="auto").state_key == "EarlyStopping{'monitor': 'm', 'mode': 'auto'}"
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode", "warns"), [("val_acc", "min", True), ("val_acc", "max", False), ("v", "min", False)]
+)
+def test_a_plateau_schedule_against_the_metric_is_a_warning(monitor, mode, warns):
+    def plateau(parameters):
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": monitor}}
+
+    class Plateau(Net):
+        def validation_step(self, batch, batch_idx):
+            self.log(monitor, 1.0)
+
+    text = f"ReduceLROnPlateau reads '{monitor}' with mode='min', its default, but by its name more is better"
+    with pytest.warns(UserWarning, match=text) if warns else nullcontext():
+        trainer().fit(Plateau(plateau), loader(4), loader(4))

@@ -14,6 +14,7 @@ from lightlib.callbacks.checkpoint.folder import absolute, is_of_the_user, label
 from lightlib.callbacks.checkpoint.ledger import as_number
 from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
 from lightlib.callbacks.checkpoint.policy import Saved, retained
+from lightlib.callbacks.direction import Direction
 from lightlib.callbacks.monitored import check_mode, missing, validates
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
@@ -39,7 +40,8 @@ class CheckpointGC(Callback):
         save_trial_best: How many of the best of this run.
         save_trial_latest: How many of the latest of this run.
         monitor: The metric by which they are compared. Not needed when only the latest are kept.
-        mode: "min" when less of it is better, "max" when more is.
+        mode: "min" when less of it is better, "max" when more is. "auto": found from the metric's `higher_is_better` or
+            a word in its name. Default: "min", with a warning if one of these tells otherwise.
         root: The folder, local or remote, below which all runs of the experiment have theirs. Each then writes
             ``checkpoints.json`` next to its checkpoints: their metrics, which the other runs read.
 
@@ -64,7 +66,7 @@ class CheckpointGC(Callback):
         save_trial_best: int = 1,
         save_trial_latest: int = 1,
         monitor: str | None = None,
-        mode: Literal["min", "max"] = "min",
+        mode: Literal["min", "max", "auto"] | None = None,
         root: str | os.PathLike[str] | None = None,
     ) -> None:
         numbers = {
@@ -89,7 +91,8 @@ class CheckpointGC(Callback):
             )
         self.numbers = save_experiment_best, save_trial_best, save_trial_latest
         self.monitor = monitor
-        self.mode = check_mode(mode)
+        self._direction = Direction("CheckpointGC", monitor, mode)
+        self.mode = self._direction.first_mode
         self.root = absolute(root)
         self._metrics: dict[int, float] = {}  # by the number of batches at which a validation ended
         self._saved: dict[str, tuple[int, int]] = {}  # this run's checkpoints, and their age
@@ -97,7 +100,7 @@ class CheckpointGC(Callback):
 
     @property
     def state_key(self) -> str:
-        return self._generate_state_key(monitor=self.monitor, mode=self.mode)
+        return self._generate_state_key(monitor=self.monitor, mode=self._direction.of_state_key)
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         if stage != "fit":
@@ -112,6 +115,7 @@ class CheckpointGC(Callback):
         for saver in savers:
             saver.share_files()
         self._metrics, self._saved, self._swept = {}, {}, True
+        self.mode = self._direction.settle(self.mode, trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Find the checkpoints that this run saved before it was ended."""
@@ -128,12 +132,16 @@ class CheckpointGC(Callback):
         self._swept = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+        if trainer.state.fn != "fit":
+            return
+        self.mode = self._direction.look(self.mode, trainer)
+        if not trainer.sanity_checking:
             self._note(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Without any validation, take the metric from the training epoch."""
         if not validates(trainer):
+            self.mode = self._direction.look(self.mode, trainer)
             self._note(trainer)
 
     def _note(self, trainer: Trainer) -> None:
@@ -196,10 +204,12 @@ class CheckpointGC(Callback):
         return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, ModelCheckpoint)]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"metrics": [[batch, metric] for batch, metric in self._metrics.items()]}
+        metrics = [[batch, metric] for batch, metric in self._metrics.items()]
+        return {"metrics": metrics, **self._direction.state(self.mode)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._metrics = {int(batch): float(metric) for batch, metric in state_dict["metrics"]}
+        self.mode = state_dict.get("mode", self.mode)
 
 
 def sweep(

@@ -23,7 +23,7 @@ from lightlib.callbacks.checkpoint.ledger import as_number, numbers_of, write_ya
 from lightlib.callbacks.checkpoint.named import NamedCheckpoints
 from lightlib.callbacks.checkpoint.saves import Saves, notify_loggers, writes_in_background
 from lightlib.callbacks.checkpoint.top_k import TopK
-from lightlib.callbacks.direction import AUTO, check_mode_or_auto, settled_mode
+from lightlib.callbacks.direction import Direction
 from lightlib.callbacks.monitored import final_at_epoch_end, validates
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
@@ -60,8 +60,8 @@ class ModelCheckpoint(NamedCheckpoints):
             counts; both count from 1. `save_last` does not wait for it. Default: 0, the end of the first interval.
         save_on_exception: Also save when an exception or Ctrl-C ends training.
         save_weights_only: Leave out everything needed only to resume: optimizers, schedules, callbacks.
-        mode: "min" when less of the metric is better, "max" when more is. "auto": found when `fit` begins, from the
-            metric's `higher_is_better` or a word in its name.
+        mode: "min" when less of the metric is better, "max" when more is. "auto": found from the metric's
+            `higher_is_better` or a word in its name. Default: "min", with a warning if one of these tells otherwise.
         auto_insert_metric_name: Write ``epoch=02`` for ``{epoch:02d}``, and not ``02``.
         every_n_train_steps: Save every n optimizer steps.
         train_time_interval: Save when this much time has passed since the last save.
@@ -107,7 +107,7 @@ class ModelCheckpoint(NamedCheckpoints):
         save_top_k: int = 1,
         save_on_exception: bool = False,
         save_weights_only: bool = False,
-        mode: Literal["min", "max", "auto"] = "min",
+        mode: Literal["min", "max", "auto"] | None = None,
         auto_insert_metric_name: bool = True,
         every_n_train_steps: int | None = None,
         train_time_interval: timedelta | None = None,
@@ -133,8 +133,8 @@ class ModelCheckpoint(NamedCheckpoints):
         self.save_top_k = save_top_k
         self.save_on_exception = save_on_exception
         self.save_weights_only = save_weights_only
-        self.mode = check_mode_or_auto("ModelCheckpoint", monitor, mode)
-        self._finds_mode = self.mode == AUTO
+        self._direction = Direction("ModelCheckpoint", monitor, mode)
+        self.mode = self._direction.first_mode
         self.auto_insert_metric_name = auto_insert_metric_name
         self.every_n_train_steps = every_n_train_steps or 0
         self.train_time_interval = train_time_interval
@@ -165,7 +165,7 @@ class ModelCheckpoint(NamedCheckpoints):
         """Several of these can be used together when they differ in metric, mode or rhythm."""
         return self._generate_state_key(
             monitor=self.monitor,
-            mode=AUTO if self._finds_mode else self.mode,
+            mode=self._direction.of_state_key,
             every_n_train_steps=self.every_n_train_steps,
             every_n_epochs=self.every_n_epochs,
             train_time_interval=self.train_time_interval,
@@ -177,11 +177,7 @@ class ModelCheckpoint(NamedCheckpoints):
         """Choose the folder when `fit` begins, check that it is writable, and claim it for this run."""
         if stage != "fit":
             return
-        given = AUTO if self._finds_mode else self.mode
-        mode = settled_mode("ModelCheckpoint", self.monitor, given, trainer, pl_module)
-        if mode != self.mode:
-            self.mode = mode
-            self.kth_value = self._top_k.worst
+        self._follow(self._direction.settle(self.mode, trainer, pl_module))
         self.dirpath = trainer.strategy.broadcast(self.folder(trainer))
         check_link(self.save_last, self.dirpath)
         check_writable(trainer, self.dirpath, type(self).__name__)
@@ -190,6 +186,11 @@ class ModelCheckpoint(NamedCheckpoints):
             self._ledger.record(outlived=outlived)
             in_background = writes_in_background(trainer, self.async_save, self.format)
             self._saves.start(in_background, raises=self.save_errors == "raise")
+
+    def _follow(self, mode: str) -> None:
+        if mode != self.mode:
+            self.mode = mode
+            self._ledger.rank(self._top_k)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Note where the run starts, as nothing is saved before anything was trained; finish a killed run's save."""
@@ -222,7 +223,10 @@ class ModelCheckpoint(NamedCheckpoints):
             self._request(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        if trainer.state.fn != "fit" or trainer.sanity_checking:
+        if trainer.state.fn != "fit":
+            return
+        self._follow(self._direction.look(self.mode, trainer))
+        if trainer.sanity_checking:
             return
         self._saves.look(trainer)
         compared = None if self.every_n_epochs else self.monitor
@@ -306,6 +310,7 @@ class ModelCheckpoint(NamedCheckpoints):
         nothing_new = trainer.progress.batch == self._saved_at_batch
         if self._pending in ("all", "last") or trainer.fast_dev_run or nothing_new:
             return
+        self._follow(self._direction.look(self.mode, trainer))
         waits, self._pending, self._asked_of = bool(self._pending), what, trainer
         # at the save point the epoch may have been counted
         self._epoch = trainer.current_epoch if epoch is None else epoch
@@ -505,10 +510,14 @@ class ModelCheckpoint(NamedCheckpoints):
             candidates = self._monitor_candidates(self._asked_of)
         position = self._due.state(timed=self.train_time_interval is not None)
         pending = ledger.pending_save(self._epoch, candidates)
-        return {**ledger.state(self.monitor, self.dirpath), OURS: {**pending, **position}}
+        return {
+            **ledger.state(self.monitor, self.dirpath),
+            OURS: {**pending, **position, **self._direction.state(self.mode)},
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue with the files of an earlier run if they still exist and are in the same folder."""
+        self._follow((state_dict.get(OURS) or {}).get("mode", self.mode))
         comes_again = any(self.names.may_be_ours(path) for path in self._folder.future)
         ledger, owner = self._ledger, type(self).__name__
         state = ledger.load(state_dict, self.dirpath, owner, self._top_k, comes_again, self.shared_out)

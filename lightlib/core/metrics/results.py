@@ -275,6 +275,13 @@ class Results:
         }
         return to_floats(numbers)
 
+    def logged_as(self, name: str) -> Any:
+        """Return the metric of torchmetrics, else the slot, that was logged under a name; None if nothing was."""
+        slots = [slot for table in (self.table, self.train) for slot in table.slots.values()]
+        named = (slot for slot in slots if name in (slot.name, slot.step_name, slot.epoch_name))
+        slot = next(named, None)
+        return slot if slot is None or slot.metric is None else slot.metric
+
     def waiting_names(self) -> list[str]:
         """Return the names that are logged per step only and have values that the loggers have not received."""
         steps = self.table.step_values()

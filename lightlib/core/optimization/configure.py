@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import (
 from lightlib import report
 from lightlib.conventions import tolerate
 from lightlib.core.optimization.conversion import in_steps
-from lightlib.core.optimization.schedule_checks import check_schedule
+from lightlib.core.optimization.schedule_checks import check_schedule, warn_of_direction
 from lightlib.core.optimization.schedules import SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
@@ -57,6 +57,7 @@ def configure(
     _check_optimizers(optimizers, module)
     for config in configs if module.automatic_optimization else ():
         check_schedule(config, optimizers, plan)
+        warn_of_direction(config, module)
     names = [config.name for config in configs if config.name]
     if len(set(names)) < len(names):
         raise MisconfigurationException(

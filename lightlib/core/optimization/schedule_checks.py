@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
 from lightlib import report
+from lightlib.callbacks.direction import known_direction
 from lightlib.conventions import tolerate
 from lightlib.core.optimization.schedules import UNITS, SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
 
 _INTERVALS = (*UNITS, "manual")
 
@@ -52,6 +56,21 @@ def check_schedule(config: SchedulerConfig, optimizers: Sequence[Optimizer], pla
         _check_counting(config, name)
     elif config.interval != "manual":
         _report_misfit(config, plan)
+
+
+def warn_of_direction(config: SchedulerConfig, module: Module) -> None:
+    """Warn if a plateau schedule takes less for better, by default or by its arguments, where more is."""
+    if not config.reduce_on_plateau or not config.monitor or getattr(config.scheduler, "mode", None) != "min":
+        return
+    more, source = known_direction(module, config.monitor)
+    if more:
+        name = type(config.scheduler).__name__
+        report.warn(
+            f"{name} reads {config.monitor!r} with mode='min', its default, but by {source} more is better: it lowers "
+            f"the learning rate while the metric improves.\n  Expected: mode='max'.\n"
+            f"  Fix: {name}(optimizer, mode='max')",
+            report.PossibleUserWarning,
+        )
 
 
 def _check_types(config: SchedulerConfig, name: str) -> None:
