@@ -94,7 +94,7 @@ class Direction:
         """Return the mode once the value is logged, before it is compared; all processes call this.
 
         Raises:
-            MisconfigurationException: ``mode="auto"``, and a plain number was logged under a name that says nothing.
+            MisconfigurationException: ``mode="auto"``, and a plain number was logged under a name without such a word.
         """
         if self._looked or self.monitor is None or self.given not in (AUTO, None) or trainer.run is None:
             return mode
@@ -176,7 +176,7 @@ def _metrics_in(module: Module) -> Iterator[tuple[str, Any]]:
 
 
 def _of_metric(logged: Any) -> bool | None:
-    """Return what a logged metric of torchmetrics declares; None for a number."""
+    """Return the direction that a logged metric of torchmetrics declares; None for a number."""
     better = getattr(logged, "higher_is_better", None)
     return None if better is None else bool(better)
 

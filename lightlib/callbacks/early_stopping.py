@@ -43,7 +43,7 @@ class EarlyStopping(Callback):
         patience: So many checks without improvement end the run.
         verbose: Also print each improvement.
         mode: "min" when less of the metric is better, "max" when more is. "auto": found from the metric's
-            `higher_is_better` or a word in its name. Default: "min", with a warning if one of these tells otherwise.
+            `higher_is_better` or a word in its name. Default: "min", with a warning if more is better by these.
         strict: A metric that was never logged is an error; otherwise a warning.
         check_finite: Stop when the metric is NaN or infinite.
         stopping_threshold: Stop as soon as the metric is better than this.

@@ -62,7 +62,7 @@ def validates(trainer: Trainer) -> bool:
 
 
 def validation_comes(trainer: Trainer) -> bool:
-    """Whether this run has a validation, as far as the data and the Trainer's limits tell as training begins."""
+    """Whether this run has a validation, by its data and limits, as training begins."""
     plan = trainer.plan
     if plan is None or not validates(trainer):
         return False

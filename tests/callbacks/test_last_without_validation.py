@@ -1,4 +1,4 @@
-"""`last.ckpt` and the warning of a run whose checkpoints are saved after validations that never come."""
+"""`last.ckpt`, and a warning, in runs that would save after validations and have none."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class CheckpointGC(Callback):
         save_trial_latest: How many of the latest of this run.
         monitor: The metric by which they are compared. Not needed when only the latest are kept.
         mode: "min" when less of it is better, "max" when more is. "auto": found from the metric's `higher_is_better` or
-            a word in its name. Default: "min", with a warning if one of these tells otherwise.
+            a word in its name. Default: "min", with a warning if more is better by these.
         root: The folder, local or remote, below which all runs of the experiment have theirs. Each then writes
             ``checkpoints.json`` next to its checkpoints: their metrics, which the other runs read.
 

@@ -61,7 +61,7 @@ class ModelCheckpoint(NamedCheckpoints):
         save_on_exception: Also save when an exception or Ctrl-C ends training.
         save_weights_only: Leave out everything needed only to resume: optimizers, schedules, callbacks.
         mode: "min" when less of the metric is better, "max" when more is. "auto": found from the metric's
-            `higher_is_better` or a word in its name. Default: "min", with a warning if one of these tells otherwise.
+            `higher_is_better` or a word in its name. Default: "min", with a warning if more is better by these.
         auto_insert_metric_name: Write ``epoch=02`` for ``{epoch:02d}``, and not ``02``.
         every_n_train_steps: Save every n optimizer steps.
         train_time_interval: Save when this much time has passed since the last save.
