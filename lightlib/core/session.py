@@ -299,6 +299,11 @@ class Session(SessionState):
         assert self._call is not None, "no call has been made"
         return self._call
 
+    @property
+    def trusts_checkpoints(self) -> bool:
+        """Whether the last call has `weights_only=False`."""
+        return self._call is not None and self._call.weights_only is False
+
     def keep_strategy(self, always: bool = False) -> None:
         """Keep a copy of the strategy if a callback makes trials; once the processes have met there is none."""
         if self._unmet is None and (always or any(getattr(one, "makes_trials", False) for one in self.callbacks)):

@@ -66,6 +66,11 @@ class TrainerViews(RunViews):
         """Whether the user named that checkpoint by its path."""
         return self._session.identity.by_path
 
+    @property
+    def trusts_checkpoints(self) -> bool:
+        """Whether the last call was told to read checkpoints that hold Python objects, by `weights_only=False`."""
+        return self._session.trusts_checkpoints
+
     # objects
     @property
     def ckpt_path(self) -> Any:

@@ -117,9 +117,9 @@ class TestWritten:
         assert torch.serialization.get_crc32_options()
         seen, save = [], torch.save
 
-        def fails(content, file):
+        def fails(content, file, **options):
             seen.append(torch.serialization.get_crc32_options())
-            save(content, file)
+            save(content, file, **options)
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(torch, "save", fails)

@@ -6,8 +6,9 @@ import base64
 import binascii
 import math
 import re
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -62,6 +63,13 @@ def _encoded(value: Any, path: tuple[Any, ...], tensors: dict[str, Any], lenient
         name = "/".join(map(_step, path))
         tensors[name] = value
         return {TAG: "tensor", OF: name}
+    if kind is deque:
+        return {TAG: "deque", OF: [value.maxlen, _encoded(list(value), path, tensors, lenient)]}
+    if kind is SimpleNamespace:
+        return {
+            TAG: "namespace",
+            OF: [[name, _encoded(part, (*path, name), tensors, lenient)] for name, part in vars(value).items()],
+        }
     if kind is list or kind in _SEQUENCES:
         parts = [_encoded(part, (*path, index), tensors, lenient) for index, part in enumerate(value)]
         return parts if kind is list else {TAG: _SEQUENCES[kind], OF: parts}
@@ -98,7 +106,7 @@ def _refusal(value: Any, kind: type, level: int) -> str | None:
     if isinstance(value, (Tensor, LazyTensor)):
         empty = isinstance(value, Tensor) and (is_lazy(value) or value.is_meta)
         return "a tensor without values (on the meta device, or of a lazy layer)" if empty else None
-    if kind is not list and kind not in _SEQUENCES and kind not in _MAPPINGS:
+    if kind not in (list, deque, SimpleNamespace) and kind not in _SEQUENCES and kind not in _MAPPINGS:
         return f"an object of type {kind.__module__}.{kind.__qualname__}"
     return f"a container nested more than {DEPTH} levels deep" if level >= DEPTH else None
 
@@ -154,6 +162,11 @@ def _decoded(value: Any, tensor: Callable[[str], Any], depth: int) -> Any:
         return tensor(_checked(of, str))
     if tag in _SEQUENCES.values():
         return _MAKES[tag](_decoded(_checked(of, list), tensor, depth + 1))
+    if tag == "deque":
+        most, items = _checked(of, list)
+        return deque(_decoded(_checked(items, list), tensor, depth + 1), None if most is None else _checked(most, int))
+    if tag == "namespace":
+        return SimpleNamespace(**{_checked(name, str): _decoded(part, tensor, depth + 1) for name, part in _pairs(of)})
     if tag in _MAPPINGS.values():
         pairs = [(_decoded(key, tensor, depth + 1), _decoded(part, tensor, depth + 1)) for key, part in _pairs(of)]
         if len(dict(pairs)) != len(pairs):

@@ -16,7 +16,7 @@ from typing import IO, Any, BinaryIO, cast
 
 import torch
 
-from lightlib.checkpoint.file import pickles, trailer
+from lightlib.checkpoint.file import pickles, standard, trailer
 from lightlib.checkpoint.file.opening import opened
 from lightlib.checkpoint.file.read_errors import needs_trust, not_a_checkpoint, not_picklable, refused, unreadable
 from lightlib.checkpoint.file.records import (
@@ -89,7 +89,7 @@ def to_bytes(content: Mapping[str, Any], label: Label) -> bytes:
 def _write_records(content: Mapping[str, Any], label: Label, file: BinaryIO) -> None:
     with without_checksums(), RecordWriter(file) as writer:
         try:
-            torch.save(content, cast("IO[bytes]", writer))
+            torch.save(content, cast("IO[bytes]", writer), pickle_module=standard)
         except Exception:
             if writer.unfamiliar:
                 raise UnknownZipLayout from None
@@ -99,7 +99,7 @@ def _write_records(content: Mapping[str, Any], label: Label, file: BinaryIO) -> 
 
 def _write_bytes(content: Mapping[str, Any], label: Label, file: BinaryIO) -> None:
     writer = FullDigestWriter(file)
-    torch.save(content, cast("IO[bytes]", writer))
+    torch.save(content, cast("IO[bytes]", writer), pickle_module=standard)
     writer.finish(trailer.writer(label, "all"))
 
 
@@ -185,7 +185,8 @@ def _read(file: BinaryIO, path: str | None, map_location: Any, trust: bool, chec
         pickles.check(_pickles(file))
     file.seek(0)
     source = path if path is not None and _starts_as_zip(file) else file
-    content = torch.load(source, map_location, weights_only=not trust, mmap=source is path)
+    with torch.serialization.safe_globals([*standard.CLASSES]):
+        content = torch.load(source, map_location, weights_only=not trust, mmap=source is path)
     if not trust:
         pickles.check_content(content, map_location, file.seek(0, os.SEEK_END))
     ours = content.get(OURS) if isinstance(content, dict) else None
@@ -282,6 +283,9 @@ def not_plain(content: Any, path: str = "") -> str | None:
     """
     if type(content) in _PLAIN or isinstance(content, torch.Tensor):
         return None
+    if type(content) in standard.CLASSES:
+        paths = (not_plain(part, path + place) for place, part in standard.parts(content))
+        return next((path for path in paths if path is not None), None)
     if type(content) not in _CONTAINERS:
         return f"{path} ({type(content).__name__})"
     parts = content.items() if isinstance(content, dict) else enumerate(content)

@@ -11,13 +11,15 @@ from typing import Any, BinaryIO
 
 import torch
 
+from lightlib.checkpoint.file import standard
+
 DEEPEST = 200  # levels of containers; the deepest of real checkpoints have about 20
 MOST = 10**7  # values to which a file may expand by repeating a list
 PICKLES_OF_OLD_FILES = 5  # before 1.6 torch wrote pickles one after the other instead of a zip file
 # torch calls these if a file names them. With other arguments than torch.save writes they use memory or time.
 NOT_CALLED = ("builtins.bytearray", "__builtin__.bytearray")
 ENCODERS = ("_codecs.encode",)
-TORCHS = ("torch.", "collections.OrderedDict", "collections.Counter", "_codecs.encode")
+TORCHS = ("torch.", "collections.OrderedDict", "collections.Counter", "_codecs.encode", *standard.NAMES)
 HARMLESS = ("set", "complex", "bytearray", "frozenset")
 
 
@@ -269,6 +271,8 @@ def check_content(content: Any, map_location: Any, size: int) -> None:
             todo += [(f"{path}[{key!r}]" if isinstance(key, (str, int)) else path, part) for key, part in value.items()]
         elif isinstance(value, (list, tuple, set)):
             todo += [(f"{path}[{k}]", part) for k, part in enumerate(value)]
+        elif isinstance(value, standard.CLASSES):
+            todo += [(path + place, part) for place, part in standard.parts(value)]
 
 
 def _problem(tensor: torch.Tensor, map_location: Any, size: int) -> str:

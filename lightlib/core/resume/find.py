@@ -32,7 +32,7 @@ class Found:
         continues: Whether the call continues the run that wrote it, with its files and logs, and not a branch of it.
         label: What is written on it; None on one of Lightning or of an older version.
         fallbacks: The checkpoints to try next if it is damaged, in this order.
-        skips: Whether a damaged one is skipped, and its absence is no error: then `path` may be None.
+        skips: Whether a damaged one is skipped if there are others, and none at all is no error: `path` may be None.
         by_path: Whether the user wrote the path, and not a word for it: then the file is never removed.
     """
 
@@ -103,13 +103,27 @@ def after_damage(found: Found, error: CheckpointError) -> Found:
     """Return the checkpoint to read instead of a damaged one, with a warning."""
     if not found.skips:
         raise error
-    report.warn(f"ckpt_path='auto': {found.path!r} is skipped: {str(error).splitlines()[0]}")
+    _warn_of_skipped(found.path, error)
     if not found.fallbacks:
-        report.info("There are no more checkpoints, so the run starts from the beginning.")
-        return Found(skips=True)
+        raise _all_skipped(found.path) from error
     following, *rest = found.fallbacks
     _say_chosen(following)
     return replace(following, fallbacks=tuple(rest))
+
+
+def _warn_of_skipped(path: str | None, error: CheckpointError) -> None:
+    report.warn(f"ckpt_path='auto': {path!r} is skipped: {str(error).splitlines()[0]}")
+
+
+def _all_skipped(path: str | None) -> CheckpointError:
+    """Return the error for checkpoints none of which can be read, `path` being the last: a new run would hide them."""
+    folder = str(path).rstrip("/").rpartition("/")[0] if filesystem.is_remote(str(path)) else os.path.dirname(str(path))
+    return CheckpointError(
+        f"ckpt_path='auto': none of the checkpoints can be loaded, {path!r} being the last; see the warnings above.",
+        expected="at least one checkpoint from which the run resumes, or none at all.",
+        fix=f"repair or restore one of them; or move them out of {folder!r}, or choose another folder, to begin a new "
+        "run: none was changed.",
+    )
 
 
 def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
@@ -125,8 +139,10 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
     seen = list(seen_in(folders, trainer))
     ordered = newest_first([one for one in seen if fn is not TrainerFn.FITTING or one.is_resumable])
     for one, error in _damaged_before(ordered):
-        report.warn(f"ckpt_path='auto': {one.path!r} is skipped: {str(error).splitlines()[0]}")
+        _warn_of_skipped(one.path, error)
         ordered.remove(one)
+        if not ordered and not _leads_nowhere(one.path):
+            raise _all_skipped(one.path) from error
     if not ordered:
         _say_nothing_found("auto", folders, [one for one in seen if not one.is_resumable])
         return Found(skips=True)
@@ -210,14 +226,18 @@ def _damaged_before(ordered: Sequence[Seen]) -> list[tuple[Seen, CheckpointError
     for one in ordered:
         later = ordered[0].label is not None and one.label is None and one.written >= ordered[0].written
         try:
-            here = not filesystem.is_remote(one.path)
-            if one.label is None and here and not os.path.exists(filesystem.local_path(one.path)):
-                raise formats.missing(one.path)  # a link to nothing
+            if one.label is None and _leads_nowhere(one.path):
+                raise formats.missing(one.path)
             if later:
                 formats.verify(one.path)
         except CheckpointError as error:
             found.append((one, error))
     return found
+
+
+def _leads_nowhere(path: str) -> bool:
+    """Whether a path is a link to a file that does not exist."""
+    return not filesystem.is_remote(path) and not os.path.exists(filesystem.local_path(path))
 
 
 def _is_newest_of_its_run(path: str, label: Label | None) -> bool:

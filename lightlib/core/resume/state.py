@@ -18,6 +18,7 @@ from lightlib.core.resume.callback_tensors import call_if_defined, callback_tens
 from lightlib.core.resume.extra import add_extra
 from lightlib.core.resume.fingerprint import setting
 from lightlib.core.values.hparams import plain_hparams, with_objects
+from lightlib.errors import CheckpointWriteError
 from lightlib.loggers.hyperparameters import is_config
 from lightlib.tree import map_tensors
 
@@ -88,13 +89,34 @@ def dump(
         within = progress.epoch_batch > 0 and not run.exhausted
         if within and any(state is not None for state in loaders):  # for Lightning
             typed["loops"]["fit_loop"]["state_dict"]["combined_loader"] = [s for s in loaders if s is not None]
-    place = not_plain(content) if strategy.is_global_zero else None
-    if place is not None and not (active().keeps_objects and place.startswith(_HPARAMS)):
-        report.warn(
-            f"The checkpoint holds an object that is no plain value at {place}: it can only be read with "
-            "weights_only=False. Write tensors, numbers, strings, lists and dicts of them into a checkpoint.",
-        )
+    _refuse_objects(run, content, weights_only)
     return content
+
+
+def _refuse_objects(run: Run, content: Mapping[str, Any], weights_only: bool) -> None:
+    """Refuse content that a resume could not read, on all processes; all of them call this.
+
+    Raises:
+        CheckpointWriteError: It holds an object, and the run does not read such checkpoints.
+    """
+    place, strategy = not_plain(content), run.strategy
+    if strategy.world_size > 1:  # the content of a file is rank zero's, that of a directory differs
+        place = next(filter(None, strategy.collectives.all_gather_object(place)), None)
+    if place is None or (active().keeps_objects and place.startswith(_HPARAMS)):
+        return
+    what = f"The checkpoint holds an object that is no plain value at {place}"
+    if not (weights_only or active().keeps_objects or run.trainer.trusts_checkpoints or strategy.extension.store):
+        raise CheckpointWriteError(
+            f"{what}: no run could be resumed from it.",
+            expected="tensors, numbers, strings, and lists, dicts, sets, deques and SimpleNamespaces of them.",
+            fix="return such values from state_dict(), or write them in on_save_checkpoint; or let this program trust "
+            "its files, which may run any code when they are read: fit(…, weights_only=False).",
+        )
+    if not run.trainer.trusts_checkpoints:
+        report.warn(
+            f"{what}: it can only be read with weights_only=False. Write tensors, numbers, strings, lists and dicts of "
+            "them into a checkpoint."
+        )
 
 
 def _weights(run: Run, collect: Callable[[], dict[str, Any]], weights_only: bool) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, MisconfigurationException
 from tests.runs.bad_input import Net, loader, refused, trainer
 
 BROKEN = CheckpointError
@@ -263,19 +263,34 @@ class TestCode:
         torch.save({"state_dict": Net().state_dict(), "other": Stranger()}, "a.ckpt")
         assert isinstance(Net.load_from_checkpoint("a.ckpt", weights_only=False), Net)
 
-    def test_a_hook_that_writes_objects_is_warned_of(self):
+    def test_a_hook_that_writes_objects_is_refused(self):
         class Given(Net):
             def on_save_checkpoint(self, checkpoint):
                 checkpoint["mine"] = {"strange": [Stranger()]}
 
         run = trainer()
         run.fit(Given(), loader())
-        text = (
-            "The checkpoint holds an object that is no plain value at ['mine']['strange'][0] (Stranger): it can only be"
-        )
-        with pytest.warns(UserWarning, match=re.escape(text)):
+        text = "The checkpoint holds an object that is no plain value at ['mine']['strange'][0] (Stranger)"
+        with refused(
+            CheckpointWriteError,
+            f"{text}: no run could be resumed from it.",
+            "tensors, numbers, strings, and lists, dicts, sets, deques and SimpleNamespaces of them.",
+            "return such values from state_dict(), or write them in on_save_checkpoint; ***fit(…, weights_only=False).",
+        ):
             run.save_checkpoint("a.ckpt")
-        assert os.listdir() == ["a.ckpt"]
+        assert os.listdir() == []
+        with pytest.warns(UserWarning, match=re.escape(f"{text}: it can only be read")):
+            run.save_checkpoint("a.ckpt", weights_only=True)  # nothing resumes from it
+
+    def test_a_run_that_trusts_its_files_writes_objects(self):
+        class Given(Net):
+            def on_save_checkpoint(self, checkpoint):
+                checkpoint["mine"] = Stranger()
+
+        run = trainer()
+        run.fit(Given(), loader(), weights_only=False)
+        run.save_checkpoint("a.ckpt")
+        trainer(max_epochs=2).fit(Given(), loader(), ckpt_path="a.ckpt", weights_only=False)
 
 
 class TestFit:

@@ -116,13 +116,14 @@ class TestAuto:
         assert found.continues
         assert found.skips
 
-    def test_when_all_are_damaged_the_run_begins_from_nothing(self, tmp_path, caplog):
+    def test_when_all_are_damaged_it_is_an_error(self, tmp_path):
+        """A new run would begin next to the files of the old one, perhaps weeks of work."""
         damage(write(tmp_path / "one.ckpt"))
         found = find("auto", tmp_path)
-        with caplog.at_level("INFO", logger="lightlib"), pytest.warns(LightlibWarning, match="is skipped: torn"):
-            found = after_damage(found, CheckpointError("torn"))
-        assert found == Found(skips=True)
-        assert "There are no more checkpoints, so the run starts from the beginning." in caplog.text
+        text = rf"none of the checkpoints can be loaded, '.*one.ckpt' being.*\n.*\n.*move them out of '{tmp_path}'"
+        with pytest.raises(CheckpointError, match=text), pytest.warns(LightlibWarning, match="is skipped: torn"):
+            after_damage(found, CheckpointError("torn"))
+        assert os.listdir(tmp_path) == ["one.ckpt"]
 
     @pytest.mark.parametrize("folders", [0, 1, 5])
     def test_none_is_no_error(self, tmp_path, folders, caplog):
