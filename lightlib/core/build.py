@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,7 @@ class Builder:
         compiler: Compiles the steps if the user's module comes from torch.compile.
         ends: Compares where the data end on each process; None with one process.
         loaded: The training data, once `train_data` has been called.
+        loaded_in: The epochs in which the run that is resumed had requested its loaders, by "train" and "val".
         stop: The requests of the run, which begin with those of its set-up.
     """
 
@@ -103,7 +105,7 @@ class Builder:
     evaluations: dict[str, EvalData] = field(default_factory=dict)
     loaded: TrainData | None = None
     stop: StopRequests = field(default_factory=StopRequests)
-    _evaluated_in: int = 0
+    loaded_in: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         reduce_table: Callable[[Any], None] | None = None
@@ -263,6 +265,7 @@ class Builder:
                 settings.global_batch_size, self.strategy.data_size, settings.given_accumulation or 1
             ),
             loads_late=late,
+            loaded_at=self.trainer.current_epoch,
             converts=self.converts_arrays(),
             timed=partial(self.timing.iterator, NEXT_BATCH),
         )
@@ -282,25 +285,33 @@ class Builder:
         """Return the data of a stage; the loaders are requested once per run, or every n epochs."""
         key = stage.key
         every = self.settings.reload_dataloaders_every_n_epochs
-        epoch = self.trainer.current_epoch
-        due = bool(every) and stage.state == "validate" and epoch // every > self._evaluated_in // every
-        if key not in self.evaluations or due:
+        epoch, known = self.trainer.current_epoch, self.evaluations.get(key)
+        due = (
+            bool(every)
+            and stage.state == "validate"
+            and known is not None
+            and epoch // every > known.loaded_at // every
+        )
+        if known is None or due:
+            then = self.loaded_in.get(key) if known is None else None  # a resumed run has other ones than a new run
+            epoch = epoch if then is None else then
             source = self.sources[key]
             assert source is not None
             argument, within_fit = f"limit_{key}_batches", self.trainer.state.fn is TrainerFn.FITTING
             overfits = within_fit and bool(self.settings.overfit_batches)
-            loaders = source()
+            with nullcontext() if then is None else self.trainer.progress.at_epoch(then):
+                loaders = source()
             limit, lockstep = getattr(self.settings, argument), self.strategy.lockstep
             data = EvalData(
                 loaders, limit, self.move(), argument, stage.name, self.share(), lockstep,
                 epoch=lambda: self.trainer.current_epoch, within_fit=within_fit, sequential=overfits,
-                converts=self.converts_arrays(),
+                converts=self.converts_arrays(), loaded_at=epoch,
             )  # fmt: skip
             check_loaders(data.given, key, may_shuffle=overfits)
             if not data.num_loaders and within_fit:
                 self.sources[key] = None
                 report.info("val_dataloader returned no loaders: this run does not validate.")
-            self.evaluations[key], self._evaluated_in = data, epoch
+            self.evaluations[key] = data
         return self.evaluations[key]
 
     # optimization

@@ -33,7 +33,13 @@ from lightlib.core.processes import Processes
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.find import newest_known, say_how_to_go_on
 from lightlib.core.resume.fingerprint import compare
-from lightlib.core.resume.restore import restore, restore_callbacks, restore_found, restore_weights
+from lightlib.core.resume.restore import (
+    epochs_of_loaders,
+    restore,
+    restore_callbacks,
+    restore_found,
+    restore_weights,
+)
 from lightlib.core.resume.save import RunIdentity
 from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, each, in_priority, nothing
@@ -178,6 +184,7 @@ class Session(SessionState):
             Timing(trainer.profiler),
             self._compiler,
             self.processes.watch,
+            loaded_in=epochs_of_loaders(origin.content, origin.parts) if fn is TrainerFn.FITTING else {},
         )
         builder.time_sources(given)
         builder.process_loaders()
@@ -197,7 +204,8 @@ class Session(SessionState):
             method_of(module, Module, "configure_model")()
         if not active().restores_early:
             _restore_datamodule(datamodule, origin)  # before it returns loaders
-        train_data = builder.train_data() if fn is TrainerFn.FITTING else None
+        with trainer.progress.at_epoch(builder.loaded_in.get("train", trainer.progress.epoch)):
+            train_data = builder.train_data() if fn is TrainerFn.FITTING else None
         counts = {each.name: loader_count(builder, each, fn) for each in (VALIDATION, TEST, PREDICT)}
         builder.place(counts)
         if origin.content is not None:

@@ -41,6 +41,7 @@ class EvalData:
 
     Attributes:
         given: The user's loaders in one list.
+        loaded_at: The epoch in which the loaders were requested.
         num_batches: Batches of each loader on this process, after the limit; `inf` when unknown.
         dummy_step: Runs a batch (with its number and the loader's) and discards the result; set by the run.
     """
@@ -58,7 +59,9 @@ class EvalData:
         within_fit: bool = False,
         sequential: bool = False,
         converts: bool = False,
+        loaded_at: int = 0,
     ) -> None:
+        self.loaded_at = loaded_at
         self.loaders, self._move, self.name, self._within_fit = loaders, move, name, within_fit
         self._share, self._lockstep, self._converts = share, lockstep and share is not None, converts
         self.dummy_step: Callable[[Any, int, int], None] | None = None

@@ -58,6 +58,7 @@ class TrainData:
         largest: int | None = None,
         number: int = 0,
         loads_late: bool = False,
+        loaded_at: int = 0,
         converts: bool = False,
         timed: Callable[[Iterator[Any]], Iterator[Any]] = lambda iterator: iterator,
     ) -> None:
@@ -65,7 +66,7 @@ class TrainData:
         self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
         self._number, self._timed, self._converts = number, timed, converts
         self._when_loaded: list[Callable[[], object]] = []
-        self._loaded_at = 0
+        self._loaded_at = loaded_at  # the epoch in which the loaders were requested
         self._loaded_with: Mapping[str, Any] | None = None
         self.loading: Callable[[], Mapping[str, Any] | None] = lambda: None
         self.as_loading: Callable[[Mapping[str, Any] | None], AbstractContextManager[Any]] = nullcontext
@@ -168,8 +169,8 @@ class TrainData:
 
     def start_epoch(self, epoch: int, batch: int) -> None:
         """Start epoch `epoch` at its batch number `batch`, which is not 0 when the run was resumed within it."""
-        if not self.reload_if_due(epoch) and self._restored is not None and self._loaded_at:
-            # a resumed run has loaded those of epoch 0
+        if not self.reload_if_due(epoch) and self._restored is not None and self._loaded_with is not None:
+            # a resumed run has requested those of this epoch, but before the user's objects were restored
             with self.as_loading(self._loaded_with):
                 self.load()
             self._load_generators(self._restored)

@@ -157,6 +157,15 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         run.continue_from(restored, begun=restored.rng is not None and bool(ours["begun"]))
 
 
+def epochs_of_loaders(content: Mapping[str, Any] | None, parts: Resume) -> dict[str, int]:
+    """Return the epochs in which the saved run had requested the loaders that it read, by "train" and "val"."""
+    ours = (content or {}).get(OURS) if parts.progress and parts.data else None
+    ours = ours if isinstance(ours, Mapping) else {}
+    data = ours.get("data")
+    found = {"train": data.get("loaded_at") if isinstance(data, Mapping) else None, "val": ours.get("val_loaded_at")}
+    return {name: epoch for name, epoch in found.items() if type(epoch) is int and epoch > 0}
+
+
 def restore_found(callbacks: Sequence[Any], content: Mapping[str, Any]) -> None:
     """Give callbacks that search their state before `setup`, where they would search."""
     states = content.get("callbacks") or {}

@@ -187,6 +187,10 @@ class Evaluations:
     outputs: list[list[Any]] = field(default_factory=list)
     place: tuple[int, int] = (0, 0)
 
+    def present(self, stage: Stage) -> EvalData:
+        """Return the data of a stage as they are, although other ones may be due; built if there are none."""
+        return self.loaded[stage.key] if stage.key in self.loaded else self.of(stage)
+
     def begin_outputs(self, num_loaders: int) -> list[list[Any]]:
         """Return an empty list for the outputs of each loader."""
         self.outputs = [[] for _ in range(num_loaders)]

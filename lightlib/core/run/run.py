@@ -146,9 +146,9 @@ class Run:
     def _restore_rng(self, restored: Restored, rng: dict[str, Any]) -> None:
         if self.plan.validate_every is not None:
             if self.plan.sanity_batches or self.progress.validated:
-                self.evaluations.of(VALIDATION).start_workers()
+                self.evaluations.present(VALIDATION).start_workers()
             if restored.validation is not None:
-                self.evaluations.of(VALIDATION).load_state_dict(restored.validation)
+                self.evaluations.present(VALIDATION).load_state_dict(restored.validation)
         set_rng_state(rng)
         self.strategy.accelerator.set_rng_state(rng)
         self.restored = replace(restored, rng=None)

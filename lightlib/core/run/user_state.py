@@ -156,7 +156,7 @@ class UserState:
         if then is None:
             yield
             return
-        before = None
+        before, held = None, {owner.place: owner.held for owner in owners_of(self.run)}
         if self.start is not None:
             self._stick(then["values"])
             before = self._changed()
@@ -166,7 +166,9 @@ class UserState:
             with self.run.progress.at_epoch(then["epoch"]):
                 yield
         if before is not None:
-            _restore_values(self.run, self.start, _completed(before, {}))
+            same = {owner.place for owner in owners_of(self.run) if held.get(owner.place) is owner.held}
+            kept = {place: values for place, values in before.items() if place in same}  # not those just loaded
+            _restore_values(self.run, self.start, _completed(kept, {}))
 
     @contextmanager
     def unsaved(self, moment: str) -> Iterator[None]:
