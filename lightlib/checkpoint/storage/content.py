@@ -47,6 +47,7 @@ class LightlibState(RankState, total=False):
     stop_asked: bool  # whether an early stop was requested
     requests: dict[str, Any]  # of a validation or the end of the epoch, and the reason of a stop
     validating: bool  # whether it was written within a validation
+    limits: dict[str, list[Any]]  # that hooks have changed: their values when training began, and now
     val_loaded_at: int | None  # the epoch in which the validation loaders were requested
     gradient_norm: Tensor | None  # the last one
     loggers: Any  # positions of the loggers

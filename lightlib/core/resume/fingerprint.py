@@ -73,8 +73,10 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
 def _differences(
     saved: Mapping[str, Any], now: Mapping[str, Any], hparams: Mapping[str, Any], content: Mapping[str, Any]
 ) -> Iterator[str]:
+    limits = lightlib_state(content).get("limits") or {}
     for name, value in now.items():
-        if name == "seed" and seed_was_chosen():
+        changed_by_hook = name in limits and limits[name][0] == value  # and restored
+        if changed_by_hook or (name == "seed" and seed_was_chosen()):
             continue
         if name in saved and saved[name] != value:
             yield f"{_WORDS.get(name, name)}: {saved[name]!r} then, {value!r} now"

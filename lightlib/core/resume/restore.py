@@ -142,6 +142,7 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         if parts.user_state:
             run.user_state.restore_at_start(_user_state(part, ranks))
         if parts.progress:
+            run.limits.load_state_dict(ours.get("limits") or {}, run)
             run.stop.load_state_dict(ours.get("requests") or {}, bool(parts.stop and ours.get("stop_asked")))
         if run.stop.asked and run.plan.may_stop(run.progress):
             report.info(

@@ -175,6 +175,7 @@ def _only_to_resume(run: Run) -> LightlibState:
         "stop_asked": run.stop.asked,
         "requests": run.stop.state_dict(),
         "validating": run.evaluations.rng is not None,
+        "limits": run.limits.state_dict(run),
         "val_loaded_at": run.evaluations.loaded["val"].loaded_at if "val" in run.evaluations.loaded else None,
         "gradient_norm": None if norm is None else norm.detach().cpu(),
         "epoch_stepped": run.optimization.schedules.epoch_stepped,

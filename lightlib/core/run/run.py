@@ -22,6 +22,7 @@ from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
+from lightlib.core.resume.limits import ChangedLimits
 from lightlib.core.resume.restore import Restored
 from lightlib.core.resume.save import RunIdentity, Saver
 from lightlib.core.run.hooks import Hooks
@@ -103,6 +104,7 @@ class Run:
     stop: StopRequests = field(default_factory=StopRequests)
     restored: Restored = field(default_factory=Restored)
     clocks: Clocks = field(default_factory=Clocks)
+    limits: ChangedLimits = field(default_factory=ChangedLimits)
     saver: Saver = field(init=False)
     logs: LogWriter = field(init=False)
     step_check: StepCheck = field(init=False)
@@ -131,6 +133,7 @@ class Run:
         restored, resumed = self.restored, self.restored.rng is not None
         for load in restored.optimizers:
             load()
+        self.limits.begin(self)
         self.user_state.begin()
         if restored.rng is not None:
             self._restore_rng(restored, restored.rng)

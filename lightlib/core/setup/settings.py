@@ -286,6 +286,10 @@ class Settings:
             setattr(self, name, _checks()[name](name, value))
         self.limit_is_a_guess &= name not in ("max_epochs", "max_steps")
 
+    def restore(self, name: str, value: Any) -> None:
+        """Put back a value that was checked when it was set."""
+        setattr(self, name, value)
+
     def _settle(self, given: Mapping[str, Any]) -> None:
         if self.overfit_batches:
             self._overfit(given)
