@@ -112,6 +112,9 @@ class EarlyStopping(Callback):
         self._validated = False
         self._once = report.Once()
 
+    def __repr__(self) -> str:
+        return report.described(self, mode=self._direction.given)
+
     @property
     def state_key(self) -> str:
         """Several of these can be used together when they differ in metric or mode."""

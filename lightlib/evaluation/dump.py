@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 from lightlib.evaluation.exchange import compact, write
 from lightlib.evaluation.order import Sharing, shared_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
@@ -21,8 +22,20 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 STAGES = ("val", "test", "predict")
-_INDEX, _FORMAT = "index.json", 1
+_INDEX, _FORMAT = "index.json", 2  # 1: without checksums
 _OURS = re.compile(r"index\.json|loader\d+\.batch\d{6,}\.rank\d+\.pt")
+
+
+def _digest(entries: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged_index(path: str, reason: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path!r} is damaged: {reason}.",
+        expected="the index of a dump, as it was written.",
+        fix="write the dump again.",
+    )
 
 
 @dataclass(frozen=True)
@@ -38,7 +51,8 @@ class DumpIndex:
     sharings: list[Sharing]
 
     def write(self, folder: str) -> None:
-        content = json.dumps({"format": _FORMAT, **asdict(self)}, indent=1).encode()
+        entries = {"format": _FORMAT, **asdict(self)}
+        content = json.dumps({**entries, "sha256": _digest(entries)}, indent=1).encode()
         filesystem.write(filesystem.join(folder, _INDEX), lambda file: _put(file, content))
 
     @classmethod
@@ -46,7 +60,8 @@ class DumpIndex:
         """Read the index of a dump.
 
         Raises:
-            MisconfigurationException: There is none, or one of another format.
+            CheckpointError: It is damaged.
+        MisconfigurationException: There is none, or one of another format.
         """
         path = filesystem.join(folder, _INDEX)
         if not filesystem.exists(path):
@@ -56,10 +71,17 @@ class DumpIndex:
                 fix="run trainer.test or trainer.predict with callbacks=[PredictionDump(path)] to its end.",
             )
         with filesystem.open_for_reading(path) as file:
-            content = json.loads(file.read())
-        if content["format"] != _FORMAT:
+            data = file.read()
+        try:
+            content = json.loads(data)
+            version, digest = content["format"], content.pop("sha256", None)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _damaged_index(path, repr(error)) from error
+        if version == _FORMAT and digest != _digest(content):
+            raise _damaged_index(path, "it differs from its checksum")
+        if version != _FORMAT:
             raise MisconfigurationException(
-                f"{path!r} has the format {content['format']!r}.",
+                f"{path!r} has the format {version!r}.",
                 expected=f"{_FORMAT}.",
                 fix="write the dump again, or read it with the version of lightlib that wrote it.",
             )

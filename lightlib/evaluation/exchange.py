@@ -8,16 +8,18 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
+from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import MisconfigurationException
+from lightlib.checkpoint.storage.label import Label
+from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.tree import map_tensors
 
 if TYPE_CHECKING:
     from lightlib.strategies.strategy import Strategy
 
+_VALUE = "value"
 Broadcast = Callable[[Any], Any]
 _FIX = "collect_dir=None, which exchanges results of any type between the processes."
 
@@ -97,11 +99,9 @@ def write(path: str, value: Any) -> None:
     Raises:
         MisconfigurationException: It holds objects that could not be read back safely.
     """
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
     try:
-        buffer.seek(0)
-        torch.load(buffer, weights_only=True)
+        data = archive.to_bytes({_VALUE: value}, Label(weights_only=True))
+        archive.load(io.BytesIO(data), "cpu", of_any_kind=True)
     except Exception as error:  # torch raises UnpicklingError, RuntimeError and so on
         reason = str(error).partition("\n")[0]
         raise MisconfigurationException(
@@ -109,16 +109,26 @@ def write(path: str, value: Any) -> None:
             expected="tensors, numbers, strings, and lists, tuples and dicts of them.",
             fix="convert other objects to such values.",
         ) from error
-    filesystem.write(path, lambda file: _put(file, buffer.getbuffer()))
+    filesystem.write(path, lambda file: _put(file, data))
 
 
 def read(path: str) -> Any:
-    """Return the value in a file that `write` has written; no code in it is run."""
-    with filesystem.open_for_reading(path) as file:
-        return torch.load(io.BytesIO(file.read()), weights_only=True, map_location="cpu")
+    """Return the value in a file that `write` has written; no code in it is run.
+
+    Raises:
+        CheckpointError: It is missing, or differs from its checksum.
+    """
+    try:
+        content = archive.load(path, "cpu", of_any_kind=True)
+        return content[_VALUE]
+    except (FileNotFoundError, KeyError) as error:
+        what = "is missing" if isinstance(error, FileNotFoundError) else "holds something else"
+        raise CheckpointError(
+            f"{path!r} {what}.", expected="all files of a dump, as it was written.", fix="write the dump again."
+        ) from error
 
 
-def _put(file: Any, content: memoryview) -> None:
+def _put(file: Any, content: bytes) -> None:
     file.write(content)
 
 

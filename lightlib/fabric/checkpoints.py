@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
+from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import FORMAT, OURS
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.resume.save import write
@@ -59,6 +60,9 @@ def save(
     flat = {key: part[key] for key in state for part in parts.values() if key in part}
     content = {**(parts if kind == "directory" else flat), OURS: ours}
     write(content, os.fspath(path), Label(), kind, strategy, storage_options)
+    if strategy.is_global_zero and strategy.extension.store is None and not filesystem.is_remote(os.fspath(path)):
+        folder, name = os.path.split(os.path.abspath(filesystem.local_path(path)))
+        filesystem.remove_leftovers(folder, of=name)  # of a process that was killed while it wrote this file
 
 
 def _state_of(value: Any, sharded: bool, strategy: Strategy) -> tuple[str, Any]:

@@ -62,7 +62,7 @@ def test_what_is_written_is_selected(tmp_path):
     dump = PredictionDump(tmp_path, select=lambda batch, outputs: ((None, batch[1]), outputs))
     quiet_trainer(callbacks=[dump]).test(module, loader(7), verbose=False)
     (first, *_) = sorted(tmp_path.glob("test/*.pt"))
-    (inputs, target), outputs = torch.load(first, weights_only=True)
+    (inputs, target), outputs = torch.load(first, weights_only=True)["value"]
     assert inputs is None
     assert target.equal(loader(7).dataset.tensors[1][:2])
     assert outputs.shape == (2, 3)

@@ -98,6 +98,9 @@ class CheckpointGC(Callback):
         self._saved: dict[str, tuple[int, int]] = {}  # this run's checkpoints, and their age
         self._swept = True
 
+    def __repr__(self) -> str:
+        return report.described(self, mode=self._direction.given)
+
     @property
     def state_key(self) -> str:
         return self._generate_state_key(monitor=self.monitor, mode=self._direction.of_state_key)

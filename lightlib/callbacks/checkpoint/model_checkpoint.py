@@ -160,6 +160,9 @@ class ModelCheckpoint(NamedCheckpoints):
         self._restored: dict[str, Any] | None = None  # between `load_state_dict` and the start of training
         self._begin(batch=0, step=0)
 
+    def __repr__(self) -> str:
+        return report.described(self, mode=self._direction.given)
+
     @property
     def state_key(self) -> str:
         """Several of these can be used together when they differ in metric, mode or rhythm."""

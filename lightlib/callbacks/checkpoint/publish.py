@@ -25,7 +25,7 @@ class PublishCheckpoint(Callback):
     """Writes ``NAME-1a2b3c4d.ckpt`` when `fit` ends: the weights alone, with the first digits of the file's SHA-256.
 
     The weights are those of the best checkpoint of a `ModelCheckpoint`; without a metric, of its newest one.
-    `torch.load` reads the file. The same weights of the same run have the same name. It is written by rank zero, and no
+    `torch.load` reads the file. The same weights have the same name, in any run. It is written by rank zero, and no
     run removes it. A run that ends by an exception or a signal publishes nothing.
 
     Args:

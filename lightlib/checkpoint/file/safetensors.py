@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from lightlib.errors import CheckpointError, CheckpointWriteError, Misconfigurat
 
 SUFFIX = ".safetensors"
 NOTED = ("epoch", "global_step")  # values of a checkpoint that are written with the weights
+DIGEST = "lightlib.sha256"  # of the tensors and the rest of the metadata; the format itself has no checksum
 _MAX_HEADER = 100_000_000  # bytes; the limit of the format
 _LARGEST = 2**63 - 1  # number that torch can have as a size
 _DTYPES = {
@@ -54,7 +56,7 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
     taken: set[int] = set()
     alone = {key: _alone(tensor, taken) for key, tensor in tensors.items()}
     try:
-        data = package.torch.save(alone, metadata=dict(metadata))
+        data = package.torch.save(alone, metadata={**metadata, DIGEST: _digest(alone, metadata)})
     except (ValueError, KeyError, package.SafetensorError) as error:
         raise CheckpointWriteError(
             f"The weights could not be written to {name!r}: {error}.",
@@ -63,6 +65,16 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
         ) from error
 
     filesystem.write(name, lambda file: cast("None", file.write(data)))
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """Return the SHA-256 of the names, dtypes, shapes and values of tensors, and of other metadata."""
+    found = hashlib.sha256(json.dumps(sorted(metadata.items())).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        found.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+    return found.hexdigest()
 
 
 def _alone(tensor: Tensor, taken: set[int]) -> Tensor:
@@ -88,6 +100,9 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
             tensors = package.torch.load_file(filesystem.local_path(name))
     except (OSError, ValueError, KeyError, package.SafetensorError) as error:
         raise _damaged(name, str(error)) from error
+    digest = metadata.pop(DIGEST, None)  # None: another program wrote it
+    if digest is not None and digest != _digest(tensors, metadata):
+        raise _damaged(name, "its tensors differ from its checksum")
     noted = {key: metadata[key] for key in NOTED if re.fullmatch("[0-9]{1,18}", metadata.get(key, ""))}
     return {"state_dict": tensors, **{key: int(text) for key, text in noted.items()}}
 

@@ -154,10 +154,11 @@ def aside(path: str | os.PathLike[str]) -> Iterator[str]:
         _asides.discard(name)
 
 
-def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:
+def remove_leftovers(folder: str | os.PathLike[str], of: str = "") -> list[str]:
     """Remove half-written files of killed processes from a local folder; return their names.
 
-    Call it while holding the folder's claim. Files that a living process of this machine is writing stay.
+    Call it while holding the folder's claim, or with the name `of` a file, whose leftovers alone are removed. Files
+    that a living process of this machine is writing stay.
     """
     where = local_path(folder)
     if is_remote(where):
@@ -166,7 +167,12 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:
     for name in names_in(where):
         leftover = _LEFTOVER.fullmatch(name)
         path = os.path.join(where, name)
-        if leftover is None or path in _asides or (int(leftover[1]) != os.getpid() and _alive(int(leftover[1]))):
+        if (
+            leftover is None
+            or (of and name[: leftover.start(1)] != f".{of}.")
+            or path in _asides
+            or (int(leftover[1]) != os.getpid() and _alive(int(leftover[1])))
+        ):
             continue
         with contextlib.suppress(OSError):
             local.discard(path)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import BinaryIO
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage import filesystem
-from lightlib.checkpoint.tools.verbs import label_in, load
+from lightlib.checkpoint.storage.label import Label
+from lightlib.checkpoint.tools.verbs import load
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException
 
 _DIGITS = 8
@@ -27,7 +27,8 @@ def publish(
 ) -> str:
     """Write some entries of a checkpoint, by default its weights, to a file with its hash in its name; return the path.
 
-    The name ends with the first eight hexadecimal digits of the SHA-256 of the file: ``classifier-1a2b3c4d.ckpt``.
+    The name ends with the first eight hexadecimal digits of the SHA-256 of the file: ``classifier-1a2b3c4d.ckpt``. The
+    same entries make the same file, whichever run they come from: it does not hold the run and its position.
     `torch.load` reads it, and `load_from_checkpoint` if the module needs no arguments or `keys` has
     ``"hyper_parameters"``. The file is held in memory.
 
@@ -65,7 +66,8 @@ def publish(
             fix='publish(source, target, keys=("state_dict",))',
         )
     kept = {key: content[key] for key in keys}
-    data = archive.to_bytes(kept, replace(label_in(content), weights_only="optimizer_states" not in kept))
+    # Without the run and its position, so that the same weights make the same bytes, and the same name.
+    data = archive.to_bytes(kept, Label(weights_only="optimizer_states" not in kept))
     stem = os.fspath(target) if target is not None else old.rstrip("/" + os.sep)
     path = f"{stem.removesuffix(_ENDING)}-{hashlib.sha256(data).hexdigest()[:_DIGITS]}{_ENDING}"
 

@@ -297,7 +297,7 @@ class TestWriting:
     def test_whole_or_not_at_all(self, tmp_path, monkeypatch, error):
         archive.save({"state_dict": {}, "which": "old"}, str(tmp_path / "a.ckpt"), Label())
 
-        def half(content, file):
+        def half(content, file, **options):
             file.write(b"half")
             raise error
 
@@ -315,10 +315,10 @@ class TestWriting:
     def test_nobody_sees_a_part_of_it(self, tmp_path, monkeypatch):
         seen, save = [], torch.save
 
-        def watched(content, file):
+        def watched(content, file, **options):
             file.write(b"")
             seen.append([name for name in os.listdir(tmp_path) if not name.startswith(".")])
-            save(content, file)
+            save(content, file, **options)
 
         monkeypatch.setattr(torch, "save", watched)
         archive.save({"state_dict": {}}, str(tmp_path / "a.ckpt"), Label())
@@ -328,10 +328,10 @@ class TestWriting:
     def test_a_failing_write_in_a_run_leaves_the_earlier_ones(self, tmp_path, monkeypatch):
         checkpoint, save = ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1), torch.save
 
-        def full(content, file):
+        def full(content, file, **options):
             if content["epoch"] == 1:
                 raise OSError(28, "No space left on device")
-            save(content, file)
+            save(content, file, **options)
 
         monkeypatch.setattr(torch, "save", full)
         with pytest.raises(
