@@ -68,7 +68,7 @@ class TrainerViews(RunViews):
 
     @property
     def trusts_checkpoints(self) -> bool:
-        """Whether the last call was told to read checkpoints that hold Python objects, by `weights_only=False`."""
+        """Whether the last call reads checkpoints that hold Python objects: it has `weights_only=False`."""
         return self._session.trusts_checkpoints
 
     # objects

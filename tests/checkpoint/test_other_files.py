@@ -1,4 +1,4 @@
-"""Files besides the Trainer's checkpoints: damage is found, names depend on the weights, and no half file stays."""
+"""Files besides the Trainer's checkpoints: damage, names that follow the weights, half files."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
         found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        found.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 

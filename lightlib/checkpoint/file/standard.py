@@ -1,13 +1,12 @@
-"""Classes of the standard library that a file holds besides torch's: pickled so that reading them runs no code."""
+"""Classes of the standard library that a file may hold; they are pickled so that reading runs no code."""
 
 from __future__ import annotations
 
 import copyreg
 import pickle
-from collections import ChainMap, deque
-from collections.abc import Mapping
+from collections import deque
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 # torch's restricted reader calls these with parts that it has read: none of them runs code or imports anything.
 CLASSES: tuple[type, ...] = (deque, frozenset, SimpleNamespace)
@@ -20,9 +19,11 @@ def _reduced(value: deque[Any]) -> tuple[Any, ...]:
 
 
 class Pickler(pickle.Pickler):
-    """Writes what torch's restricted reader accepts; this file stands in for the module `pickle` in `torch.save`."""
+    """Writes the form that torch's restricted reader accepts. This file is the `pickle_module` of `torch.save`."""
 
-    dispatch_table: ClassVar[Mapping[Any, Any]] = ChainMap({deque: _reduced}, copyreg.dispatch_table)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.dispatch_table = {**copyreg.dispatch_table, deque: _reduced}
 
 
 def parts(value: Any) -> list[tuple[str, Any]]:

@@ -32,7 +32,7 @@ class Found:
         continues: Whether the call continues the run that wrote it, with its files and logs, and not a branch of it.
         label: What is written on it; None on one of Lightning or of an older version.
         fallbacks: The checkpoints to try next if it is damaged, in this order.
-        skips: Whether a damaged one is skipped if there are others, and none at all is no error: `path` may be None.
+        skips: Whether a damaged one is skipped if more are left, and none at all is no error: `path` may be None.
         by_path: Whether the user wrote the path, and not a word for it: then the file is never removed.
     """
 

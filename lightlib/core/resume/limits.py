@@ -1,4 +1,4 @@
-"""ChangedLimits: the Trainer's limits and intervals that hooks have changed since training began, for checkpoints."""
+"""ChangedLimits: the limits and intervals of the Trainer that hooks have changed since training began."""
 
 from __future__ import annotations
 

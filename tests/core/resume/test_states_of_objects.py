@@ -1,4 +1,4 @@
-"""States with other values than tensors and numbers: saved and resumed, or refused when they are saved."""
+"""States with values besides tensors and numbers: saved and resumed, or refused by the save."""
 
 from __future__ import annotations
 
