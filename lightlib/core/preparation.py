@@ -20,7 +20,7 @@ from lightlib.core.resume.source import ResumeSource
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.parts import Stage
 from lightlib.core.run.run import Run
-from lightlib.core.values.encoding import same
+from lightlib.core.values.restoring import same
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.fanout import Fanout
 from lightlib.loggers.hyperparameters import from_omegaconf

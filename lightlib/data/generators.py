@@ -13,14 +13,16 @@ import torch
 from lightlib.data.seed import rng_state, set_rng_state, set_state_of_python, state_of_python
 
 _DEEPEST, _MOST, _LONGEST = 6, 4000, 64  # limits of the search: nesting, objects, and length of sequences
+_CHILDREN = "children spawned"
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type, torch.Tensor, torch.Size, torch.device)
 
 
 def is_generator(value: Any) -> bool:
     """Whether `value` is a random generator of torch, NumPy or Python."""
-    numpy = sys.modules.get("numpy")
-    of_numpy = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(value, (torch.Generator, random.Random, *of_numpy))
+    kind, numpy = type(value), sys.modules.get("numpy")  # the user's objects may have a `__class__` that raises
+    random_ = None if numpy is None else numpy.random
+    of_numpy = () if random_ is None else (random_.Generator, random_.RandomState, random_.BitGenerator)
+    return issubclass(kind, (torch.Generator, random.Random, *of_numpy)) and not issubclass(kind, random.SystemRandom)
 
 
 def generators_in(roots: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:
@@ -53,15 +55,18 @@ def generators_in(roots: Mapping[str, Any], without: Iterable[Any] = ()) -> dict
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
-    if isinstance(value, _PLAIN) or kind.__module__ == "numpy":
+    if issubclass(kind, _PLAIN) or kind.__module__ == "numpy":
         return
     # A subclass's own `__len__` and `__iter__` are not called: they may raise, or have another meaning.
-    sequence = next((one for one in (list, tuple) if isinstance(value, one)), None)
+    sequence = next((one for one in (list, tuple) if issubclass(kind, one)), None)
     if sequence is not None and sequence.__len__(value) <= _LONGEST:
         yield from ((f"[{i}]", one) for i, one in enumerate(sequence.__iter__(value)))
-    elif isinstance(value, dict) and dict.__len__(value) <= _LONGEST:
+    elif issubclass(kind, dict) and dict.__len__(value) <= _LONGEST:
         yield from ((f"[{key!r}]", one) for key, one in dict.items(value))
-    own = getattr(value, "__dict__", None)
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except Exception:  # noqa: BLE001  none, or a property of the user's
+        own = None
     if isinstance(own, dict) and kind.__name__ not in ("module", "function"):
         yield from ((f".{name}", one) for name, one in list(own.items()))
     for name in ("__self__", "func"):  # bound methods and partials, which may serve as collate functions
@@ -75,8 +80,11 @@ def state_of_generator(generator: Any) -> Any:
         return generator.get_state()
     if isinstance(generator, random.Random):
         return state_of_python(generator)
-    state = generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state(legacy=False)
-    return _plain(state)
+    if hasattr(generator, "get_state"):
+        return _plain(generator.get_state(legacy=False))
+    bits = getattr(generator, "bit_generator", generator)
+    state, children = _plain(bits.state), getattr(_seeds(bits), "n_children_spawned", 0)
+    return {**state, _CHILDREN: children} if children else state
 
 
 def set_generator_state(generator: Any, state: Any) -> None:
@@ -85,10 +93,18 @@ def set_generator_state(generator: Any, state: Any) -> None:
         generator.set_state(state)
     elif isinstance(generator, random.Random):
         set_state_of_python(generator, state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = _as_arrays(state)
-    else:
+    elif hasattr(generator, "get_state"):
         generator.set_state(_as_arrays(state))
+    else:
+        bits, children = getattr(generator, "bit_generator", generator), state.get(_CHILDREN, 0)
+        bits.state = _as_arrays({name: value for name, value in state.items() if name != _CHILDREN})
+        if children > getattr(_seeds(bits), "n_children_spawned", children):
+            _seeds(bits).spawn(children - _seeds(bits).n_children_spawned)
+
+
+def _seeds(bits: Any) -> Any:
+    """Return the seed sequence of a bit generator of NumPy, from which `spawn` takes others."""
+    return getattr(bits, "seed_seq", None) or getattr(bits, "_seed_seq", None)  # the name before NumPy 1.25
 
 
 def states_of(generators: Iterable[Any]) -> list[Any]:
@@ -139,9 +155,9 @@ def reseeding(generator: Any, own: int = 0) -> Callable[[int], Any]:
         return lambda value: generator.manual_seed(value ^ own)
     if isinstance(generator, random.Random):
         return lambda value: generator.seed(value ^ own)
-    if not hasattr(generator, "bit_generator"):
+    if hasattr(generator, "get_state"):
         return lambda value: generator.seed((value ^ own) >> 32)
-    bits = generator.bit_generator
+    bits = getattr(generator, "bit_generator", generator)
 
     def reseed(value: int) -> None:
         bits.state = type(bits)(value ^ own).state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import enum
 import math
@@ -103,6 +104,17 @@ def put(config: Any, name: str, value: Any) -> None:
 
     with flag_override(config, ["readonly", "struct"], [False, False]):
         config[name] = value
+
+
+def refill(config: Any, content: Any, in_place: bool = True) -> Any:
+    """Give a container of OmegaConf another content, also one that is read-only, or return another one like it."""
+    from omegaconf import flag_override  # optional: omegaconf
+
+    config = config if in_place else copy.deepcopy(config)
+    with flag_override(config, ["readonly", "struct"], [False, False]):
+        config.clear()
+        config.update(content) if isinstance(content, Mapping) else config.extend(content)
+    return config
 
 
 def from_omegaconf(value: Any) -> Any:

@@ -140,7 +140,7 @@ class Forgets(Net):
         self.noise = torch.Generator()
         self.dice = random.Random(0)
         self.average = torch.zeros(2)
-        self.source = iter(range(99))
+        self.source, self.unused = iter(range(99)), iter(range(99))
         self.plain = [nn.Linear(2, 2)]
         self.accuracy = MulticlassAccuracy(3)
         self.inner = nn.Module()
@@ -148,6 +148,7 @@ class Forgets(Net):
 
     def training_step(self, batch, batch_idx):
         self.count += 1
+        next(self.source)
         self.inner.calls += 1
         loss = super().training_step(batch, batch_idx)
         self.history.append(loss.item())
@@ -177,10 +178,14 @@ class TestModule:
     def test_an_open_file(self, tmp_path):
         class Writes(Net):
             def setup(self, stage):
-                self.file = open(tmp_path / "log", "w")  # noqa: SIM115
+                self.file, self.unused = open(tmp_path / "log", "w"), open(tmp_path / "other", "w")  # noqa: SIM115
+
+            def on_train_batch_end(self, outputs, batch, batch_idx):
+                self.file.write("one line")
 
             def teardown(self, stage):
                 self.file.close()
+                self.unused.close()
 
         found = looked(Writes())
         assert names(found) == ["module.file"]

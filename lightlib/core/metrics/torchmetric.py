@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lightlib.tree import map_tensors
+
 
 def is_metric(value: Any) -> bool:
     """Whether `value` is a torchmetrics.Metric; does not import torchmetrics to find out."""
     torchmetrics = sys.modules.get("torchmetrics")
-    return torchmetrics is not None and isinstance(value, torchmetrics.Metric)
+    return torchmetrics is not None and issubclass(type(value), torchmetrics.Metric)
 
 
 def forward_value(metric: Any) -> Any:
@@ -23,8 +25,8 @@ def forward_value(metric: Any) -> Any:
 
 
 def metric_state(metric: Any) -> dict[str, Any]:
-    """Return the state of a metric for a checkpoint."""
-    return {"states": dict(metric.metric_state), "updates": metric.update_count}
+    """Return the state of a metric for a checkpoint, without the graphs that its tensors may have."""
+    return {"states": map_tensors(Tensor.detach, dict(metric.metric_state)), "updates": metric.update_count}
 
 
 def load_metric_state(metric: Any, state: dict[str, Any]) -> None:

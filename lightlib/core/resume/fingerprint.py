@@ -11,8 +11,8 @@ import torch
 from lightlib import report
 from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.core.resume.options import Resume
-from lightlib.core.values.encoding import same
 from lightlib.core.values.hparams import plain_hparams
+from lightlib.core.values.restoring import same
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.errors import CheckpointError
 

@@ -19,7 +19,7 @@ from lightlib.checkpoint.storage.content import OURS, LightlibState, lightlib_st
 from lightlib.conventions import active
 from lightlib.core.resume.callback_tensors import call_if_defined, restore_callback_tensors
 from lightlib.core.resume.options import Resume
-from lightlib.core.values.encoding import shared, well_formed
+from lightlib.core.values.restoring import shared, well_formed
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.errors import CheckpointError
 from lightlib.strategies.strategy import Strategy

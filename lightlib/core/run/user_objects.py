@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
+from torch.optim import Optimizer
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from lightlib.callbacks.callback import Callback
@@ -15,8 +18,20 @@ from lightlib.checkpoint.file.archive import not_plain
 from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
-from lightlib.core.values.attributes import Known, attributes_of, give, has_protocol, is_users_object
-from lightlib.core.values.source import is_of_torch, root_of, saves, stored
+from lightlib.core.values.attributes import (
+    Known,
+    attributes_of,
+    dict_of,
+    give,
+    has_protocol,
+    is_a,
+    is_users_object,
+    of_class,
+)
+from lightlib.core.values.classes import data_of_class, users_classes
+from lightlib.core.values.digest import is_container
+from lightlib.core.values.hparams import HyperparametersMixin
+from lightlib.core.values.source import LIBRARIES, is_of_torch, root_of, saves, stored, updated
 from lightlib.data.sharding import is_plain_batches
 from lightlib.data.workers import users_own
 from lightlib.loggers.hyperparameters import is_config, put, unresolved
@@ -40,7 +55,8 @@ class Owner:
 
     Attributes:
         place: Its name in messages and checkpoints: ``"module.encoder"``.
-        kind: ``"module"``, ``"callback"``, ``"data module"``, ``"data set"`` or ``"loader"``: how to save it by hand.
+        kind: ``"module"``, ``"callback"``, ``"data module"``, ``"data set"``, ``"loader"``, ``"optimizer"``,
+            ``"schedule"``, ``"logger"`` or ``"class"``: how to save it by hand.
         without: The names of attributes that are not the user's.
         read: Whether a training loader reads it: then its state at the start of the epoch is saved too.
         in_workers: Whether worker processes use copies of it, whose changes this process never sees.
@@ -60,16 +76,20 @@ class Owner:
         if self.by_protocol:
             yield "state_dict()", self.held
             return
+        if isinstance(self.held, type):
+            yield from data_of_class(self.held)
+            return
         kind: type = type(self.held)
-        settings_alone = isinstance(self.held, nn.Module) and is_of_torch(kind)
-        for name, value in unresolved(getattr(self.held, "_hparams", {})).items():
+        settings_alone = is_a(self.held, nn.Module) and is_of_torch(kind)
+        hparams = dict_of(self.held).get("_hparams", {}) if is_a(self.held, HyperparametersMixin) else {}
+        for name, value in unresolved(hparams).items():
             if not_plain(value) is None:
                 yield f"{_HPARAMS}{name}", value
         for name, value in attributes_of(self.held).items():
             excluded = name in self.without or name in _RUNS or saves(kind, name)
             if not excluded and not (settings_alone and type(value) not in (bool, int, float, str)):
                 yield name, value
-        if isinstance(self.held, nn.Module):
+        if is_a(self.held, nn.Module):
             buffers = buffers_of(self.held)
             for name in non_persistent_buffers(self.held):
                 yield name, buffers[name]
@@ -85,7 +105,7 @@ class Owner:
             elif unresolved(hparams).get(name) != value:  # otherwise its nodes stay the same objects
                 put(hparams, name, value)
             return
-        buffers = buffers_of(self.held) if isinstance(self.held, nn.Module) else {}
+        buffers = buffers_of(self.held) if is_a(self.held, nn.Module) else {}
         if name in buffers:
             buffers[name] = value
         else:
@@ -133,33 +153,81 @@ def owners_of(run: Run) -> list[Owner]:
             from_lightlib = any(root_of(base) == "lightlib" and base is not Callback for base in kind.__mro__)
             without = attributes_of(callback).keys() - stored(kind) if from_lightlib else ()
             owners.append(Owner(f"{name}[{number}]" if number else name, callback, "callback", without))
+    owners += [*_owners_of_optimization(run), *_owners_of_loggers(run)]
     first: dict[int, Owner] = {}
     for owner in owners:
         first.setdefault(id(owner.held), owner)
     return list(first.values())
 
 
+_SET_BY_TORCH = frozenset(("step", "_opt_called", "_zero_grad_profile_name", "_warned_capturable_if_run_uncaptured"))
+
+
+def _owners_of_optimization(run: Run) -> Iterator[Owner]:
+    """Yield the optimizers and schedules of classes that the user wrote, without what their `state_dict` holds."""
+    for number, optimizer in enumerate(run.optimization.optimizers):
+        kind: type = type(optimizer)
+        if issubclass(kind, Optimizer) and root_of(kind) not in LIBRARIES:
+            base = _names_of_optimizer() | _SET_BY_TORCH
+            yield Owner(f"optimizer {number}" if number else "optimizer", optimizer, "optimizer", base)
+    for number, config in enumerate(run.optimization.schedules.configs):
+        kind = type(config.scheduler)
+        saver = of_class(kind, "state_dict")
+        if saver is not None and root_of(saver) not in LIBRARIES and root_of(kind) not in LIBRARIES:
+            yield Owner(f"schedule {number}" if number else "schedule", config.scheduler, "schedule", ("optimizer",))
+
+
+def _owners_of_loggers(run: Run) -> Iterator[Owner]:
+    """Yield the user's loggers, with the attributes that their methods update: the others are clients and files."""
+    for number, logger in enumerate(run.loggers.loggers):
+        kind: type = type(logger)
+        if root_of(kind) not in LIBRARIES:
+            without = attributes_of(logger).keys() - updated(kind)
+            yield Owner(f"{kind.__name__}[{number}]" if number else kind.__name__, logger, "logger", without)
+
+
 @cache
-def _names_of_base(kind: type) -> frozenset[str]:
-    return frozenset(vars(kind()))
+def _names_of_base(kind: Any) -> frozenset[str]:
+    return frozenset(vars(kind([0]) if kind is DataLoader else kind()))
+
+
+@cache
+def _names_of_optimizer() -> frozenset[str]:
+    return frozenset(vars(Optimizer([torch.zeros(1)], {})))
 
 
 def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iterator[Owner]:
-    if not isinstance(loader, DataLoader):
+    if not is_a(loader, DataLoader):
         if not saved and is_users_object(loader):
             yield Owner(name, loader, "loader", read=trains)
         return
+    if root_of(type(loader)) not in LIBRARIES and not saved:
+        yield Owner(name, loader, "loader", _names_of_base(DataLoader), trains)
     for part, word in _PARTS.items():
-        held = getattr(loader, part, None)
-        held = users_own(held) if part == "dataset" else getattr(held, "__self__", held)
-        by_loader = part == "dataset" and saved and hasattr(held, "state_dict")
-        skipped = held is None or is_plain_batches(held) or isinstance(held, (type, nn.Module, Callback, DataModule))
-        if skipped or by_loader or not attributes_of(held):
+        held = dict_of(loader).get(part)
+        held = users_own(held) if part == "dataset" else _with_state(held)
+        by_loader = part == "dataset" and saved and _has(held, "state_dict")
+        skipped = held is None or is_plain_batches(held) or is_a(held, (type, nn.Module, Callback, DataModule))
+        if skipped or by_loader or not (attributes_of(held) or is_container(held)):
             continue
         kind = "data set" if part == "dataset" else "loader"
         in_workers = part == "dataset" and bool(loader.num_workers)
         by_protocol = has_protocol(held) and not in_workers
         yield Owner(f"{word} of the {name}", held, kind, (), trains, in_workers, by_protocol)
+
+
+def _with_state(held: Any) -> Any:
+    """Return the object of a bound method, and the function of a `functools.partial`."""
+    while is_a(held, (partial, MethodType)):
+        held = held.func if is_a(held, partial) else held.__self__
+    return held
+
+
+def _has(held: Any, name: str) -> bool:
+    try:
+        return hasattr(held, name)
+    except Exception:  # noqa: BLE001  the user's `__getattr__`
+        return False
 
 
 def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> Iterator[Owner]:
@@ -174,6 +242,10 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
     for owner, depth in queue:  # it grows while it is read: breadth first
         yield owner
         kind: type = type(owner.held)
+        for base in users_classes(kind):
+            if id(base) not in seen:
+                seen.add(id(base))
+                queue.append((Owner(f"class {base.__module__}.{base.__qualname__}", base, "class"), depth))
         if depth >= _DEEPEST or owner.by_protocol or (is_of_torch(kind) and not _holds_data(owner.held)):
             continue
         for name, value in owner.attributes():
@@ -190,11 +262,11 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
 
 
 def _is_owner(value: Any, known: Known) -> bool:
-    if id(value) in known.names or has_protocol(value) or isinstance(value, (tuple, list, dict, set)):
+    if id(value) in known.names or has_protocol(value) or is_container(value) or is_a(value, FunctionType):
         return False
     return _holds_data(value) or is_users_object(value)
 
 
 def _holds_data(value: Any) -> bool:
     """Whether a value is a data set or sampler of torch, which may hold the user's."""
-    return isinstance(value, (Dataset, Sampler, BatchSampler)) and not is_metric(value)
+    return is_a(value, (Dataset, Sampler, BatchSampler)) and not is_metric(value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.run.user_objects import Owner, known_parts, owners_of, within
 from lightlib.core.values.attributes import Known
+from lightlib.core.values.classes import functions_of_class, hooks_on
 from lightlib.core.values.digest import digest
 from lightlib.core.values.source import LIBRARIES, root_of
 
@@ -24,6 +25,8 @@ class Snapshot:
         digests, ids: By object and attribute.
         training, requires_grad: Flags of submodules and parameters, by name.
         metrics: Digests of the module's torchmetrics, by name.
+        kinds: The classes of the module's parts, by name.
+        hooks: The names of the user's hooks on them and on parameters, by name.
     """
 
     known: Known
@@ -33,6 +36,8 @@ class Snapshot:
     training: dict[str, bool] = field(default_factory=dict)
     requires_grad: dict[str, bool] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    kinds: dict[str, type] = field(default_factory=dict)
+    hooks: dict[str, list[str]] = field(default_factory=dict)
 
 
 def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None) -> Snapshot:
@@ -48,13 +53,14 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
         known.use_containers(start.known.ids)
     types = None if start is None else start.known.types
     taken = Snapshot(known, list(within(owners, known, types)))
-    excluded = _saved_by_the_run(run) | {id(owner.held) for owner in taken.owners}
+    excluded = _saved_by_the_run(run) | {id(owner.held) for owner in taken.owners if not isinstance(owner.held, type)}
     for owner in taken.owners:
         known.types[owner.place] = type(owner.held)
+        if isinstance(owner.held, type):
+            known.types |= {f"{owner.place}.{name}": value for name, value in functions_of_class(owner.held)}
         for name, value in owner.attributes():
             if id(value) in excluded and value is not owner.held:
                 continue
-            known.begin_attribute()
             key = owner.place, name
             try:
                 taken.digests[key] = digest(value, known, f"{owner.place}.{name}")
@@ -62,12 +68,16 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
                 taken.digests[key] = type(value).__name__, id(value)
             taken.ids[key] = id(value)
     if start is None:
-        known.use_containers(set(known.seen))
+        known.use_containers(dict(known.seen))
+    taken.hooks |= hooks_on(run.module)
     for name, part in run.module.named_modules():
-        taken.training[name] = part.training
+        taken.training[name], taken.kinds[name] = part.training, type(part)
         if is_metric(part) and id(part) not in excluded:
-            states = {at: digest(state, known.again(), at) for at, state in part.metric_state.items()}
-            taken.metrics[name] = part.update_count, states
+            try:
+                states = {at: digest(state, known.again(), at) for at, state in part.metric_state.items()}
+                taken.metrics[name] = part.update_count, states
+            except Exception:  # noqa: BLE001  a metric of the user's
+                taken.metrics[name] = id(part)
     taken.requires_grad |= {name: parameter.requires_grad for name, parameter in run.module.named_parameters()}
     return taken
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from lightlib.core.metrics.torchmetric import is_metric, load_metric_state, metr
 from lightlib.core.module.export import set_modes
 from lightlib.core.run.user_objects import Owner, owners_of
 from lightlib.core.run.user_snapshot import Snapshot, known_to, owners_within, snapshot
-from lightlib.core.values.attributes import ABSENT, COPIED, LARGEST, TooLarge, Unsaveable, has_protocol
-from lightlib.core.values.encoding import encode, restored
+from lightlib.core.values.attributes import ABSENT, COPIED, LARGEST, TooLarge, Unsaveable, dict_of, has_protocol
+from lightlib.core.values.encoding import advances_unseen, encode
+from lightlib.core.values.restoring import restored
 from lightlib.core.values.source import updated
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
 
@@ -29,6 +29,10 @@ _FIXES = {
     "data set": "compute it from the index or in set_epoch(epoch), or give the data set state_dict and "
     "load_state_dict and read it with torchdata's StatefulDataLoader",
     "loader": "give the object state_dict and load_state_dict",
+    "optimizer": "keep it in self.state or in a group of self.param_groups, which state_dict() holds",
+    "schedule": "return it from state_dict() and load it in load_state_dict(state)",
+    "logger": "return it from state_dict() and load it in load_state_dict(state)",
+    "class": "keep it in an attribute of the object, or save it in on_save_checkpoint(checkpoint)",
 }
 _LARGE = {"large": True}
 _DAMAGED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError, OverflowError)
@@ -202,7 +206,7 @@ class UserState:
             return {}
         now, self.missing = snapshot(self.run, self.start), []
         values = self._encoded(now)
-        self.missing += [*_in_workers(now.owners), *self._without_attribute()]
+        self.missing += [*_in_workers(now.owners), *_replaced(self.start, now), *self._without_attribute()]
         return self._state(now, values)
 
     def _state(self, now: Snapshot, values: Values) -> dict[str, Any]:
@@ -258,7 +262,7 @@ class UserState:
                 and values that cannot be saved are not noted as missing: a checkpoint does that.
         """
         assert self.start is not None
-        start, known = self.start, now.known.again(room, self.start.known.types)
+        start, known = self.start, now.known.again(room, self.start.known)
         encoded: Values = {}
         for owner in now.owners:
             for name, value in owner.attributes():
@@ -266,9 +270,7 @@ class UserState:
                 if key not in now.digests:
                     continue
                 is_new = start.digests.get(key, ABSENT) != now.digests[key]
-                # using an iterator advances it, which its digest does not show; so does reading an open file
-                advances = isinstance(value, Iterator) and not (isinstance(value, io.IOBase) and not value.writable())
-                if not (is_new or key in self._sticky or advances):
+                if not (is_new or key in self._sticky or advances_unseen(value)):
                     continue
                 self._sticky.add(key)  # a resumed run saves it as well, even if it has its first value again
                 left = known.room
@@ -353,6 +355,28 @@ def _in_workers(owners: list[Owner]) -> Iterator[Missing]:
             yield Missing(f"{owner.place}.{name}", what, _FIXES["data set"])
 
 
+def _replaced(start: Snapshot, now: Snapshot) -> Iterator[Missing]:
+    """Yield the parts of the module that were replaced, or added without parameters, and hooks registered since."""
+    for name, kind in now.kinds.items():
+        parent, part = name.rpartition(".")[0], now.known.parts[name]
+        before = start.kinds.get(name)
+        added = before is None and parent in start.kinds and next(part.parameters(), None) is None
+        if (before is not None and before is not kind) or (added and not is_metric(part)):
+            what = f"it became a {kind.__name__}" if before is not None else f"a {kind.__name__} was added"
+            fix = "create it in __init__ or configure_model, and switch it on and off by an attribute"
+            yield Missing(f"module.{name}", f"{what} since training began", fix)
+    for name in start.kinds.keys() - now.kinds.keys():
+        if name.rpartition(".")[0] in now.kinds and not is_metric(start.known.parts[name]):
+            yield Missing(f"module.{name}", "it was removed since training began", "switch it off by an attribute")
+    for name in sorted(now.hooks.keys() | start.hooks.keys()):
+        before_, after = start.hooks.get(name, []), now.hooks.get(name, [])
+        if before_ != after:
+            hook = next((one for one in after if after.count(one) != before_.count(one)), before_ and before_[0])
+            what = "was registered" if len(after) >= len(before_) else "was removed"
+            fix = "register it in __init__, setup or on_fit_start, and let it ask an attribute for what to do"
+            yield Missing(f"module.{name}" if name else "module", f"the hook {hook} {what} since training began", fix)
+
+
 def _restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], but_read: bool = False) -> None:
     """Restore everything in the user state of a checkpoint.
 
@@ -373,7 +397,7 @@ def _restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], b
     _restore_values(run, start, {place: values for place, values in saved["values"].items() if place not in left_out})
     for place, name in saved["gone"]:
         if place in owners:
-            getattr(owners[place].held, "__dict__", {}).pop(name, None)
+            dict_of(owners[place].held).pop(name, None)
 
 
 def _restore_values(run: Run, start: Snapshot | None, values: Values) -> None:

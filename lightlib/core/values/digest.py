@@ -4,131 +4,248 @@ from __future__ import annotations
 
 import datetime
 import enum
-import marshal
+import io
 import pathlib
+import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import chain, islice
+from types import FunctionType, MethodType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.values.attributes import (
+    DEEPEST,
     SCALARS,
     TIMES,
     Known,
     Unsaveable,
     attributes_of,
+    dict_of,
+    full_name,
     has_protocol,
+    is_data,
     is_runs,
     is_users_object,
     state_of,
 )
+from lightlib.core.values.contents import content_of_array, content_of_plain, content_of_tensor
+from lightlib.core.values.library import is_compared, place_in_file, reduced, state_of_library
+from lightlib.core.values.packing import content_of_many
 from lightlib.data.generators import fingerprint, is_generator
-from lightlib.torch_private import version_of
+from lightlib.loggers.hyperparameters import is_config, unresolved
 
-_PLAIN = 200_000  # a container of up to so many plain values is compared in full
-_EXACT = 10_000  # so many items of any other container are compared, evenly spaced if it has more
-_CONTENT = 2**20  # a tensor or array of up to so many bytes is compared in full
-_DEEPEST = 12
+_CHUNK = 10_000
+_BASES = (dict, list, tuple, deque, set, frozenset)
 
 
 def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
     """Return a small value that differs if `value` has changed.
 
-    Containers of up to 200,000 plain values (10,000 of any other kind), and tensors and arrays of up to 1 MiB, are
-    compared in full. Longer containers are compared by length and evenly spaced items, larger tensors by torch's count
-    of writes (``Tensor._version``).
-    Objects that can only be restored in place are noted in ``known.types``.
+    Containers are compared in full, tensors and arrays up to 64 MiB each and 256 MiB together; larger ones by samples
+    and by torch's count of writes (``Tensor._version``). The user's code is not called, except for `state_dict`.
+    Objects that can only be restored in place are noted in ``known.types``, those that cannot be saved in
+    ``known.fixed``.
     """
     kind = type(value)
     if id(value) in known.names:
         return "part", known.names[id(value)]
-    if kind in SCALARS or isinstance(value, (enum.Enum, pathlib.PurePath, datetime.timedelta, *TIMES)):
-        if isinstance(value, enum.Enum):
-            known.types[path] = kind
+    if kind in SCALARS:
         return kind.__name__, value if value == value else repr(value)
-    if isinstance(value, Tensor):
-        return _digest_of_tensor(value)
-    if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
-        return _digest_of_array(value)
-    if not known.count_value():
-        return kind.__name__
-    if id(value) in known.seen or depth > _DEEPEST:
-        return "seen", known.seen.get(id(value)), id(value) in known.ids
-    known.seen[id(value)] = len(known.seen)
-    if isinstance(value, (list, tuple, deque, set, frozenset, Mapping)):
+    if issubclass(kind, enum.Enum):
         known.types[path] = kind
-        if kind in (list, tuple, dict) and len(value) <= _PLAIN and (plain := _digest_of_plain(value)) is not None:
-            return kind.__name__, plain
+        member = dict_of(value)
+        return "enum", full_name(kind), member.get("_name_"), repr(member.get("_value_"))
+    if issubclass(kind, (pathlib.PurePath, datetime.timedelta, *TIMES)):
+        return kind.__name__, value
+    if issubclass(kind, Tensor):
+        return content_of_tensor(value, known)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, (numpy.ndarray, numpy.generic)):
+        return _digest_of_array(value, known, path, depth)
+    if id(value) in known.seen:
+        return "seen", known.seen[id(value)], not known.ids or id(value) in known.ids
+    known.seen[id(value)] = path
+    if depth > DEEPEST:
+        return _digest_of_deep(value, known, path)
+    if is_container(value):
+        known.types[path] = kind
         return kind.__name__, *_digest_of_items(value, known, path, depth)
     return _digest_of_object(value, known, path, depth)
 
 
-def _digest_of_tensor(value: Tensor) -> Any:
-    if value.device.type == "cpu" and value.layout is torch.strided and value.nbytes <= _CONTENT:
-        flat = value.detach().resolve_conj().resolve_neg().contiguous().view(-1)
-        content = blake2b(flat.view(torch.uint8).numpy().tobytes(), digest_size=16).digest() if value.numel() else b""
-        return "tensor", tuple(value.shape), str(value.dtype), content
-    version = None if value.is_inference() else version_of(value)
-    return "tensor", tuple(value.shape), id(value), version
+def is_container(value: Any) -> bool:
+    """Whether a value is compared and saved item by item; another mapping only if it has no attributes to save."""
+    kind = type(value)
+    if issubclass(kind, _BASES):
+        return True
+    return not is_data(kind) and issubclass(kind, Mapping) and (is_config(value) or not is_users_object(value))
 
 
-def _digest_of_array(value: Any) -> Any:
-    if value.nbytes > _CONTENT:
-        value = value.reshape(-1)[:: max(1, value.size * value.itemsize // _CONTENT)]
-    return "array", getattr(value, "shape", ()), str(value.dtype), blake2b(value.tobytes(), digest_size=16).digest()
+def items_of(value: Any) -> Iterable[Any]:
+    """Return the items of a container, the pairs of a mapping, without calling methods of a user's subclass."""
+    kind = type(value)
+    if is_config(value):
+        found: Any = unresolved(value)
+        return found.items() if isinstance(found, Mapping) else found
+    base: Any = next((base for base in _BASES if issubclass(kind, base)), None)
+    if base is None:
+        pairs: Iterable[Any] = value.items()
+        return pairs
+    return dict.items(value) if base is dict else base.__iter__(value)
 
 
-def _digest_of_plain(value: Any) -> bytes | None:
-    try:
-        return blake2b(marshal.dumps(value, 2), digest_size=16).digest()  # later versions than 2 write references
-    except ValueError:
-        return None
+def attributes_of_container(value: Any) -> dict[str, Any]:
+    """Return the attributes that a subclass of a container has."""
+    return attributes_of(value) if issubclass(type(value), _BASES) and type(value) not in _BASES else {}
 
 
-def _digest_of_items(value: Any, known: Known, path: str, depth: int) -> tuple[int, Any]:
-    try:
-        size = len(value)
-        step = max(1, -(-size // _EXACT))
-        numbered = enumerate(value.items() if isinstance(value, Mapping) else value)
-        chosen = [(number, item) for number, item in numbered if number % step == 0 or number == size - 1]
-    except Exception:  # noqa: BLE001  the user's container, whose methods may raise
-        return id(value), None
-    if isinstance(value, Mapping):
-        return size, [(_key(k), digest(v, known, f"{path}[{k!r}]", depth + 1)) for _, (k, v) in chosen]
-    digests = [digest(item, known, f"{path}[{number}]", depth + 1) for number, item in chosen]
-    return size, frozenset(map(repr, digests)) if isinstance(value, (set, frozenset)) else digests
+def _digest_of_array(value: Any, known: Known, path: str, depth: int) -> Any:
+    import numpy  # optional: numpy
+
+    kind = type(value)
+    known.types[path] = kind
+    if issubclass(kind, numpy.ma.MaskedArray):
+        parts = [content_of_array(part, known) for part in (value.data, numpy.ma.getmaskarray(value))]
+        return "masked", kind.__name__, parts, repr(value.fill_value)
+    attributes = [(name, digest(item, known, f"{path}.{name}", depth + 1)) for name, item in dict_of(value).items()]
+    if value.dtype.hasobject:
+        known.kept.append(items := numpy.asarray(value).reshape(-1).tolist())
+        return kind.__name__, value.shape, str(value.dtype), _digest_of_items(items, known, path, depth), attributes
+    return kind.__name__, content_of_array(value, known), attributes
+
+
+def _digest_of_items(value: Any, known: Known, path: str, depth: int) -> tuple[Any, ...]:
+    attributes = attributes_of_container(value).items()
+    own = [(name, digest(item, known, f"{path}.{name}", depth + 1)) for name, item in attributes]
+    is_set = issubclass(type(value), (set, frozenset))
+    if not is_set and (plain := content_of_plain(items_of(value))) is not None:
+        return plain, own
+    if is_set:
+        return frozenset(repr(digest(item, known, f"{path}[{_key(item)}]", depth + 1)) for item in items_of(value)), own
+    total, left, first = blake2b(digest_size=16), iter(items_of(value)), 0
+    is_mapping = issubclass(type(value), Mapping)
+    while chunk := list(islice(left, _CHUNK)):
+        if is_mapping:
+            keys: list[Any] = [_key(key) for key, _ in chunk]
+            total.update(repr(keys).encode(errors="surrogatepass"))
+            values, places = [item for _, item in chunk], map("{}[{!r}]".format, _always(path), keys)
+        else:
+            values, places = chunk, map("{}[{}]".format, _always(path), range(first, first + len(chunk)))
+        digests = content_of_many(values, known)
+        if digests is None:
+            digests = [digest(item, known, place, depth + 1) for item, place in zip(values, places, strict=False)]
+        total.update(repr(digests).encode(errors="surrogatepass"))
+        first += len(chunk)
+    return first, total.digest(), own
+
+
+def _always(path: str) -> Iterator[str]:
+    while True:
+        yield path
 
 
 def _key(key: Any) -> Any:
-    return key if type(key) in SCALARS else repr(key)
+    try:
+        return key if type(key) in SCALARS else repr(key)
+    except Exception:  # noqa: BLE001  the user's `__repr__`
+        return f"{type(key).__name__} {id(key)}"
 
 
 def _digest_of_object(value: Any, known: Known, path: str, depth: int) -> Any:
     kind = type(value)
     if is_runs(value, known):
-        return kind.__name__, id(value)
+        known.fixed[path] = kind.__name__, id(value)
+        return known.fixed[path]
+
+    def parts(named: Iterable[tuple[str, Any]]) -> list[Any]:
+        return [(name, digest(item, known, f"{path}.{name}", depth + 1)) for name, item in named]
+
     if is_generator(value):
         known.types[path] = kind
-        return "generator", fingerprint(value)
+        return "generator", fingerprint(value), parts(attributes_of_generator(value).items())
     if is_metric(value):
         known.types[path] = kind
         known.kept.append(dict(value.metric_state))
-        state = {name: digest(part, known, f"{path}()", depth + 1) for name, part in known.kept[-1].items()}
-        return kind.__name__, value.update_count, state
-    if isinstance(value, nn.Module) or has_protocol(value):
+        return kind.__name__, value.update_count, parts(known.kept[-1].items())
+    if issubclass(kind, nn.Module) or has_protocol(value):
         known.types[path] = kind
         try:
-            state = state_of(value)
-            known.kept.append(state)
-            return kind.__name__, digest(state, known, f"{path}()", depth + 1)
+            known.kept.append(state_of(value))
+            return kind.__name__, digest(known.kept[-1], known, f"{path}()", depth + 1)
         except Unsaveable:
-            return kind.__name__, id(value)
+            return kind.__name__, id(value), parts(attributes_of(value).items())
+    if kind is FunctionType:
+        return _digest_of_function(value, known, path, parts)
+    if kind is MethodType:
+        return "method", parts([("__func__", value.__func__), ("__self__", value.__self__)])
     if is_users_object(value):
         known.types[path] = kind
-        attributes = attributes_of(value).items()
-        return kind.__name__, [(name, digest(item, known, f"{path}.{name}", depth + 1)) for name, item in attributes]
-    return kind.__name__, id(value)
+        return kind.__name__, parts(attributes_of(value).items())
+    return _digest_of_other(value, known, path, parts)
+
+
+def _digest_of_function(value: Any, known: Known, path: str, parts: Callable[[Any], list[Any]]) -> Any:
+    known.types[path] = value
+    cells = [
+        (name, _content(cell)) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+    ]
+    defaults = ("__defaults__", value.__defaults__), ("__kwdefaults__", value.__kwdefaults__)
+    known.fixed[path] = found = "function", id(value.__code__), parts(chain(cells, defaults))
+    return found, parts(attributes_of(value).items())
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return None
+
+
+def _digest_of_other(value: Any, known: Known, path: str, parts: Callable[[Any], list[Any]]) -> Any:
+    """Return the digest of an object that is saved in another way than by its attributes, or not at all."""
+    kind, found = type(value), state_of_library(value)
+    if found is not None:
+        known.types[path] = kind
+        known.kept.append(found)
+        return full_name(kind), parts((str(number), item) for number, item in enumerate(found))
+    if is_compared(kind):
+        attributes = attributes_of(value) or reduced(value)
+        known.kept.append(attributes)
+        known.fixed[path] = found = full_name(kind), parts((attributes or {"id": id(value)}).items())
+        return found
+    place = place_in_file(value) if issubclass(kind, io.IOBase) else None
+    known.fixed[path] = full_name(kind), id(value), place
+    return known.fixed[path]
+
+
+def attributes_of_generator(value: Any) -> dict[str, Any]:
+    """Return the attributes that a user's subclass of a random generator has besides its state."""
+    return {name: item for name, item in dict_of(value).items() if name != "gauss_next"}
+
+
+def _digest_of_deep(value: Any, known: Known, path: str) -> Any:
+    """Return the digest of a value below the deepest level that is saved, without recursion."""
+    total, waiting, seen = blake2b(digest_size=16), [value], {}
+    while waiting:
+        item = waiting.pop()
+        shallow = known.again()
+        if id(item) in seen or id(item) in known.names:
+            total.update(repr(("seen", seen.get(id(item)), known.names.get(id(item)))).encode())
+            continue
+        seen[id(item)] = len(seen)
+        known.kept.append(item)
+        inner: list[Any] | None = None
+        if is_container(item):
+            inner = [part for one in items_of(item) for part in (one if issubclass(type(item), Mapping) else (one,))]
+        elif is_users_object(item) and not has_protocol(item) and type(item) is not FunctionType:
+            inner = [part for pair in attributes_of(item).items() for part in pair]
+        if inner is None:
+            total.update(repr(digest(item, shallow, path)).encode(errors="surrogatepass"))
+        else:
+            total.update(f"{type(item).__name__} {len(inner)}".encode())
+            waiting += inner
+    return "deep", total.digest()

@@ -41,15 +41,72 @@ def is_of_torch(kind: type) -> bool:
 
 @cache
 def saves(kind: Any, name: str) -> bool:
-    """Whether a method of the user that writes to a checkpoint mentions an attribute."""
-    for saver in _SAVERS[:-1]:
-        method = getattr(kind, saver, None)
-        if method is None or _is_ours(method):
+    """Whether a method of the user that writes to a checkpoint reads an attribute."""
+    read = _saved(kind)
+    return read is None or name in read
+
+
+@cache
+def _saved(kind: Any) -> frozenset[str] | None:
+    """Return the attributes that the user's methods for checkpoints read, None if they read all."""
+    found: set[str] = set()
+    done: set[Any] = set()
+    waiting = [method for saver in _SAVERS[:-1] if (method := getattr(kind, saver, None)) is not None]
+    while waiting:
+        method = waiting.pop()
+        code = getattr(inspect.unwrap(method), "__code__", None)
+        if _is_ours(method) or code is None or code in done:
             continue
-        text = _source(method)
-        if text is None or f"self.{name}" in text or f'"{name}"' in text or "__dict__" in text or "vars(self)" in text:
-            return True
-    return False
+        done.add(code)
+        read = _read_by(method, code)
+        if read is None:
+            return None
+        found |= read
+        for name in read:
+            of_kind = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+            of_kind = of_kind.fget if isinstance(of_kind, property) else getattr(of_kind, "__func__", of_kind)
+            if callable(of_kind):  # self.pack(), whose result is saved
+                waiting.append(of_kind)
+            elif isinstance(of_kind, (list, tuple, set, frozenset)):  # the names of attributes
+                found |= {one for one in of_kind if isinstance(one, str)}
+        if "super" in code.co_names:
+            waiting += [vars(base)[method.__name__] for base in kind.__mro__ if method.__name__ in vars(base)]
+    return frozenset(found)
+
+
+def _read_by(method: Any, code: Any) -> set[str] | None:
+    """Return the attributes of its object that a method reads, None if it reads all."""
+    text = _source(method)
+    tree = _parsed(text) if text else None
+    if tree is None:  # without source: every attribute of any object that it reads
+        names = set(code.co_names)
+        return None if names & _READ_ALL else names
+    own = code.co_varnames[0] if code.co_argcount else "self"
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+            if node.attr == "__dict__":
+                return None
+            found |= {node.attr} if isinstance(node.ctx, ast.Load) else set()
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READ_ALL):
+            continue
+        if not any(isinstance(part, ast.Name) and part.id == own for part in node.args):
+            continue
+        if node.func.id != "getattr":
+            return None
+        chosen = [part for part in node.args[1:2] if isinstance(part, ast.Constant)] or list(ast.walk(tree))
+        found |= {part.value for part in chosen if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+    return found
+
+
+_READ_ALL = frozenset(("vars", "getattr", "__dict__", "asdict", "deepcopy", "copy"))
+
+
+def _parsed(text: str) -> ast.AST | None:
+    try:
+        return ast.parse(text)
+    except SyntaxError:  # a lambda within a line
+        return None
 
 
 def _is_ours(method: Any) -> bool:

@@ -6,7 +6,6 @@ import random
 from collections import Counter, defaultdict, deque
 from copy import deepcopy
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 import numpy
@@ -518,9 +517,11 @@ class Unsaved(Net):
 
     def __init__(self):
         super().__init__()
-        self.numbers, self.curve, self.helper, self.big, self.unchanged = count(), abs, None, None, object()
+        self.numbers, self.unused = iter([3, 4]), iter([5, 6])
+        self.curve, self.helper, self.big, self.unchanged = abs, None, None, object()
 
     def on_train_epoch_start(self):
+        next(self.numbers)
         self.curve, self.helper = round, Memory()
         self.big = torch.zeros(2**26 + 1)
 
@@ -533,12 +534,13 @@ def test_what_cannot_be_saved_is_reported_once_with_its_place_and_the_fix(tmp_pa
     with pytest.warns(L.report.PossibleUserWarning, match="will differ") as warned:
         run(case(Unsaved, Saves, max_epochs=1))
     (text,) = [str(one.message) for one in warned]
-    assert "module.numbers: an iterator (count), whose position cannot be saved" in text
+    assert "module.numbers: an iterator (list_iterator), whose position cannot be saved" in text
     assert "module.curve: it became round" in text
     assert "module.helper: a new Memory was made since training began" in text
     assert "module.big: it takes a checkpoint's automatic part to more than 256 MiB" in text
     assert "Write it in on_save_checkpoint(checkpoint)" in text
     assert "unchanged" not in text
+    assert "unused" not in text
     assert "not_in_checkpoint" in text
 
 
