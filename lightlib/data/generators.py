@@ -22,7 +22,17 @@ def is_generator(value: Any) -> bool:
     kind, numpy = type(value), sys.modules.get("numpy")  # the user's objects may have a `__class__` that raises
     random_ = None if numpy is None else numpy.random
     of_numpy = () if random_ is None else (random_.Generator, random_.RandomState, random_.BitGenerator)
-    return issubclass(kind, (torch.Generator, random.Random, *of_numpy)) and not issubclass(kind, random.SystemRandom)
+    if issubclass(kind, random.Random) and kind.getstate is not random.Random.getstate:
+        return _has_state(value)
+    return issubclass(kind, (torch.Generator, random.Random, *of_numpy))
+
+
+def _has_state(generator: random.Random) -> bool:
+    """Whether a generator with its own `getstate` has a state: one of the system has none."""
+    try:
+        return isinstance(generator.getstate(), tuple)
+    except Exception:  # noqa: BLE001  the user's method, and random.SystemRandom's
+        return False
 
 
 def generators_in(roots: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Owner:
         if self.by_protocol:
             yield "state_dict()", self.held
             return
-        if isinstance(self.held, type):
+        if is_a(self.held, type):
             yield from data_of_class(self.held)
             return
         kind: type = type(self.held)

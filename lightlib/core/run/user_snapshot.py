@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.run.user_objects import Owner, known_parts, owners_of, within
-from lightlib.core.values.attributes import Known
+from lightlib.core.values.attributes import Known, is_a
 from lightlib.core.values.classes import functions_of_class, hooks_on
 from lightlib.core.values.digest import digest
 from lightlib.core.values.source import LIBRARIES, root_of
@@ -53,10 +53,10 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
         known.use_containers(start.known.ids)
     types = None if start is None else start.known.types
     taken = Snapshot(known, list(within(owners, known, types)))
-    excluded = _saved_by_the_run(run) | {id(owner.held) for owner in taken.owners if not isinstance(owner.held, type)}
+    excluded = _saved_by_the_run(run) | {id(owner.held) for owner in taken.owners if not is_a(owner.held, type)}
     for owner in taken.owners:
         known.types[owner.place] = type(owner.held)
-        if isinstance(owner.held, type):
+        if is_a(owner.held, type):
             known.types |= {f"{owner.place}.{name}": value for name, value in functions_of_class(owner.held)}
         for name, value in owner.attributes():
             if id(value) in excluded and value is not owner.held:

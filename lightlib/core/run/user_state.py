@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ _FIXES = {
     "class": "keep it in an attribute of the object, or save it in on_save_checkpoint(checkpoint)",
 }
 _LARGE = {"large": True}
+_SLOW = 1.0  # seconds of a save that are announced
 _DAMAGED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError, OverflowError)
 Values = dict[str, dict[str, Any]]  # plain values, by object and attribute
 
@@ -83,7 +85,7 @@ class UserState:
         self._kept: dict[str, Any] | None = None  # while a validation runs
         self._digests_kept: tuple[Any, Any] | None = None  # used instead if the state is too large to copy
         self._modes: dict[str, bool] | None = None  # of the submodules before a validation, while it runs
-        self._reported_size = False
+        self._reported_cost, self._size = False, 0
         self._sticky: set[tuple[str, str]] = set()
         self._reported: set[str] = set()
 
@@ -204,8 +206,10 @@ class UserState:
             return self._kept
         if self.start is None:
             return {}
+        begun = time.perf_counter()
         now, self.missing = snapshot(self.run, self.start), []
         values = self._encoded(now)
+        self._report_cost(time.perf_counter() - begun, values)
         self.missing += [*_in_workers(now.owners), *_replaced(self.start, now), *self._without_attribute()]
         return self._state(now, values)
 
@@ -288,17 +292,17 @@ class UserState:
                     known.reset_room(left)
                     if room == LARGEST:
                         self.missing.append(Missing(path, f"reading it failed: {error!r}", _FIXES[owner.kind]))
-        if room == LARGEST:
-            self._report_size(LARGEST - known.room, encoded)
+        self._size = LARGEST - known.room if room == LARGEST else 0
         return encoded
 
-    def _report_size(self, size: int, values: Values) -> None:
-        """Print once that the automatic part of checkpoints is large: it may be a cache."""
-        if size > COPIED and not self._reported_size:
-            self._reported_size = True
+    def _report_cost(self, seconds: float, values: Values) -> None:
+        """Print once that the automatic part of checkpoints is large or slow: it may be a cache."""
+        if (self._size > COPIED or seconds > _SLOW) and not self._reported_cost:
+            self._reported_cost = True
             names = ", ".join(f"{place}.{name}" for place, attributes in values.items() for name in attributes)
             report.info(
-                f"Each checkpoint holds {size >> 20} MiB that changed in your objects since training began: {names}. "
+                f"Each checkpoint holds {self._size >> 20} MiB that changed in your objects since training began, which "
+                f"takes {seconds:.1f} s: {names}. "
                 "If a resumed run does not need one of these (a cache), name it in the class attribute "
                 "`not_in_checkpoint = (…,)`."
             )

@@ -9,7 +9,7 @@ import enum
 import queue
 import sys
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FunctionType, MemberDescriptorType, SimpleNamespace
 from typing import Any
 
@@ -113,6 +113,11 @@ def of_class(kind: type, name: str, default: Any = None) -> Any:
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), default)
 
 
+def is_dataclass_type(kind: type) -> bool:
+    """Whether a class is a dataclass: `dataclasses.is_dataclass` may call a user's metaclass."""
+    return of_class(kind, "__dataclass_fields__") is not None
+
+
 def has_protocol(value: Any) -> bool:
     """Whether an object has `state_dict` and `load_state_dict`."""
     kind = type(value)
@@ -194,7 +199,7 @@ def state_of(value: Any) -> Any:
 
 def give(held: Any, name: str, value: Any) -> None:
     """Set an attribute of an object or a class without calling its `__setattr__`, which may have side effects."""
-    is_class = isinstance(held, type)
+    is_class = is_a(held, type)
     kind: type = held if is_class else type(held)
     found = of_class(kind, name)
     if name.startswith("__") or callable(found) or isinstance(found, (property, staticmethod, classmethod)):
@@ -226,7 +231,7 @@ def record_class(name: str, known: Known) -> type | None:
     kind = _found(name) if name.partition(":")[0].partition(".")[0] in known.roots else None
     if kind is None:
         return None
-    return kind if is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")) else None
+    return kind if is_dataclass_type(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")) else None
 
 
 def enum_class(name: str) -> Any:

@@ -23,13 +23,18 @@ _CHUNK = 10_000
 _PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 
 
+def is_plain_tensor(value: Tensor) -> bool:
+    """Whether a tensor is strided, holds data, and is of none of the classes that are made of others."""
+    return type(value) in _PLAIN_TENSORS and value.layout is torch.strided and not value.is_meta
+
+
 def content_of_tensor(value: Tensor, known: Known) -> Any:
     """Return a value that differs if the content of a tensor has changed, also by ``.data`` or through a NumPy view.
 
     Beyond the limits, and for subclasses of tensors, this is torch's count of writes, and a sample.
     """
     about = tuple(value.shape), str(value.dtype)
-    if type(value) not in _PLAIN_TENSORS or value.device.type == "meta":
+    if type(value) not in _PLAIN_TENSORS or value.is_meta:
         return "tensor", *about, id(value), _writes(value)
     if value.layout is not torch.strided:
         parts = [getattr(value.detach(), name)() for name in _PARTS.get(value.layout, ())]

@@ -32,7 +32,7 @@ from lightlib.core.values.attributes import (
     is_users_object,
     state_of,
 )
-from lightlib.core.values.contents import content_of_array, content_of_plain, content_of_tensor
+from lightlib.core.values.contents import content_of_array, content_of_plain, content_of_tensor, is_plain_tensor
 from lightlib.core.values.library import is_compared, place_in_file, reduced, state_of_library
 from lightlib.core.values.packing import content_of_many
 from lightlib.data.generators import fingerprint, is_generator
@@ -62,7 +62,10 @@ def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
     if issubclass(kind, (pathlib.PurePath, datetime.timedelta, *TIMES)):
         return kind.__name__, value
     if issubclass(kind, Tensor):
-        return content_of_tensor(value, known)
+        content = content_of_tensor(value, known)
+        if not is_plain_tensor(value):
+            known.fixed[path] = content
+        return content
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, (numpy.ndarray, numpy.generic)):
         return _digest_of_array(value, known, path, depth)

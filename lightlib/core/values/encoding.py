@@ -8,12 +8,10 @@ import io
 import pathlib
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from lightlib.checkpoint.file.archive import not_plain
@@ -32,12 +30,14 @@ from lightlib.core.values.attributes import (
     enum_class,
     full_name,
     has_protocol,
+    is_dataclass_type,
     is_runs,
     is_users_object,
     made,
     record_class,
     state_of,
 )
+from lightlib.core.values.contents import is_plain_tensor
 from lightlib.core.values.digest import (
     attributes_of_container,
     attributes_of_generator,
@@ -45,7 +45,7 @@ from lightlib.core.values.digest import (
     is_container,
     items_of,
 )
-from lightlib.core.values.library import encoded_library, place_in_file, position
+from lightlib.core.values.library import encoded_library, is_iterator, place_in_file, position
 from lightlib.core.values.packing import packed
 from lightlib.data.generators import is_generator, state_of_generator
 from lightlib.loggers.hyperparameters import is_config, unresolved
@@ -68,9 +68,24 @@ def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = (
     if kind in SCALARS:
         known.take(len(value) if kind in (str, bytes) else 16)
         return value
+    path = known.ids.get(id(value), path)  # where it was found first
+    left = known.room
+    try:
+        return _encoded(value, known, path, within)
+    except TooLarge:
+        raise
+    except Unsaveable:
+        same = path in known.fixed and digest(value, known.again(), path) == known.fixed[path]
+        if same and not advances_unseen(value):
+            known.reset_room(left)
+            return {"unchanged": True}
+        raise
+
+
+def _encoded(value: Any, known: Known, path: str, within: tuple[int, ...]) -> Any:
+    kind = type(value)
     if issubclass(kind, Tensor):
         return _tensor(value, known)
-    path = known.ids.get(id(value), path)  # where it was found first
     if id(value) in within or len(within) > DEEPEST:
         why = "it contains itself" if id(value) in within else f"it is nested more than {DEEPEST} levels deep"
         raise Unsaveable(why)
@@ -85,21 +100,14 @@ def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = (
         return {"timedelta": [value.days, value.seconds, value.microseconds]}
     if kind in TIMES:
         return {kind.__name__: value.isoformat()}
-    try:
-        encoder = _encoded_container if is_container(value) else _encoded_object
-        return encoder(value, known, path, within)
-    except TooLarge:
-        raise
-    except Unsaveable:
-        same = path in known.fixed and digest(value, known.again(), path) == known.fixed[path]
-        if same and not advances_unseen(value):
-            return {"unchanged": True}
-        raise
+    encoder = _encoded_container if is_container(value) else _encoded_object
+    return encoder(value, known, path, within)
 
 
 def _tensor(value: Tensor, known: Known) -> Any:
-    if value.layout is not torch.strided or type(value) not in (Tensor, nn.Parameter, nn.Buffer):
-        raise Unsaveable(f"it is a {type(value).__name__} of layout {value.layout}")
+    if not is_plain_tensor(value):
+        where = "without data" if value.is_meta else f"of layout {value.layout}"
+        raise Unsaveable(f"it is a {type(value).__name__} {where}")
     known.take(value.nbytes)
     return {"tensor": value.detach(), "on_device": value.device.type != "cpu", "grad": value.requires_grad}
 
@@ -156,7 +164,7 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
     kind = type(value)
     if issubclass(kind, enum.Enum):
         return _encoded_enum(value, known, path)
-    if is_dataclass(kind) and record_class(full_name(kind), known) is kind and not has_protocol(value):
+    if is_dataclass_type(kind) and record_class(full_name(kind), known) is kind and not has_protocol(value):
         return {"record": full_name(kind), "attributes": _encoded_attributes(value, known, path, within)}
     if (library := encoded_library(value)) is not None:
         if (place := not_plain(library)) is not None:
@@ -166,7 +174,7 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
     _refuse_positions(value)
     in_place = is_generator(value) or is_metric(value) or issubclass(kind, nn.Module) or has_protocol(value)
     if is_runs(value, known) or not (in_place or is_users_object(value)):
-        name = getattr(value, "__qualname__", None) if kind in _FUNCTIONS or isinstance(value, type) else None
+        name = getattr(value, "__qualname__", None) if issubclass(kind, (*_FUNCTIONS, type)) else None
         if name:
             raise Unsaveable(f"it became {name}", "store a name or a number that changes, and use it to choose")
         raise Unsaveable(f"it is a {kind.__name__}")
@@ -232,7 +240,7 @@ def _refuse_positions(value: Any) -> None:
     kind = type(value)
     if issubclass(kind, io.IOBase) and not value.closed:
         raise Unsaveable("an open file, which a resumed run opens again", "open it in setup, in append mode")
-    if issubclass(kind, Iterator) and not is_users_object(value):
+    if is_iterator(kind) and not is_users_object(value):
         raise Unsaveable(
             f"an iterator ({type(value).__name__}), whose position cannot be saved",
             "store the number of items taken, and skip as many when it is created again",
@@ -244,4 +252,4 @@ def advances_unseen(value: Any) -> bool:
     kind = type(value)
     if issubclass(kind, io.IOBase):
         return not value.closed and value.writable() and place_in_file(value) is None
-    return issubclass(kind, Iterator) and not is_users_object(value) and position(value) is None
+    return is_iterator(kind) and not is_users_object(value) and position(value) is None

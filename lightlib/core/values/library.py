@@ -52,7 +52,12 @@ def state_of_library(value: Any) -> tuple[Any, ...] | None:
         return value.entropy, tuple(value.spawn_key), value.pool_size, value.n_children_spawned
     if issubclass(kind, io.IOBase):
         return None
-    return position(value) if issubclass(kind, Iterator) else None
+    return position(value) if is_iterator(kind) else None
+
+
+def is_iterator(kind: type) -> bool:
+    """Whether a class is that of iterators; a mock has all methods, and is none."""
+    return issubclass(kind, Iterator) and root_of(kind).lstrip("_") not in _PROCESS
 
 
 def _is_seed_sequence(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +21,7 @@ from lightlib.core.values.attributes import (
     full_name,
     give,
     has_protocol,
+    is_dataclass_type,
     record_class,
 )
 from lightlib.core.values.contents import MOST, checksum, checksum_on_device, content_of_plain
@@ -61,7 +62,7 @@ def _columns(items: Sequence[Any], known: Known) -> Columns | None:
         if not names or not _SCALARS.issuperset(map(type, names)) or len(set(map(tuple, items))) > 1:
             return None
         return Columns("dict", names, [[item[name] for item in items] for name in names])
-    if not is_dataclass(kind) or has_protocol(items[0]) or record_class(full_name(kind), known) is not kind:
+    if not is_dataclass_type(kind) or has_protocol(items[0]) or record_class(full_name(kind), known) is not kind:
         return None
     found = [attributes_of(item) for item in items]
     if not found[0] or len(set(map(tuple, found))) > 1:

@@ -51,7 +51,7 @@ def _saved(kind: Any) -> frozenset[str] | None:
     """Return the attributes that the user's methods for checkpoints read, None if they read all."""
     found: set[str] = set()
     done: set[Any] = set()
-    waiting = [method for saver in _SAVERS[:-1] if (method := getattr(kind, saver, None)) is not None]
+    waiting = [method for saver in _SAVERS[:-1] if (method := _of_class(kind, saver)) is not None]
     while waiting:
         method = waiting.pop()
         code = getattr(inspect.unwrap(method), "__code__", None)
@@ -63,7 +63,7 @@ def _saved(kind: Any) -> frozenset[str] | None:
             return None
         found |= read
         for name in read:
-            of_kind = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+            of_kind = _of_class(kind, name)
             of_kind = of_kind.fget if isinstance(of_kind, property) else getattr(of_kind, "__func__", of_kind)
             if callable(of_kind):  # self.pack(), whose result is saved
                 waiting.append(of_kind)
@@ -72,6 +72,10 @@ def _saved(kind: Any) -> frozenset[str] | None:
         if "super" in code.co_names:
             waiting += [vars(base)[method.__name__] for base in kind.__mro__ if method.__name__ in vars(base)]
     return frozenset(found)
+
+
+def _of_class(kind: type, name: str) -> Any:
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
 def _read_by(method: Any, code: Any) -> set[str] | None:
