@@ -112,8 +112,10 @@ def refill(config: Any, content: Any, in_place: bool = True) -> Any:
 
     config = config if in_place else copy.deepcopy(config)
     with flag_override(config, ["readonly", "struct"], [False, False]):
-        config.clear()
-        config.update(content) if isinstance(content, Mapping) else config.extend(content)
+        keyed = isinstance(content, Mapping)
+        for name in list(config.keys()) if keyed else range(len(config) - 1, -1, -1):
+            del config[name]  # clear() would resolve every value
+        config.update(content) if keyed else config.extend(content)
     return config
 
 

@@ -28,7 +28,7 @@ from lightlib.core.values.attributes import (
     is_users_object,
     of_class,
 )
-from lightlib.core.values.classes import data_of_class, users_classes
+from lightlib.core.values.classes import data_of_class, functions_of_class, users_classes
 from lightlib.core.values.digest import is_container
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.core.values.source import LIBRARIES, is_of_torch, root_of, saves, stored, updated
@@ -93,6 +93,11 @@ class Owner:
             buffers = buffers_of(self.held)
             for name in non_persistent_buffers(self.held):
                 yield name, buffers[name]
+
+    def current(self) -> dict[str, Any]:
+        """Return all that can be restored in place: of a class also the functions that have no attributes yet."""
+        functions = functions_of_class(self.held) if is_a(self.held, type) else ()
+        return {**dict(functions), **dict(self.attributes())}
 
     def assign(self, name: str, value: Any) -> None:
         """Set an attribute, a hyperparameter or a buffer of the object."""

@@ -301,8 +301,8 @@ class UserState:
             self._reported_cost = True
             names = ", ".join(f"{place}.{name}" for place, attributes in values.items() for name in attributes)
             report.info(
-                f"Each checkpoint holds {self._size >> 20} MiB that changed in your objects since training began, which "
-                f"takes {seconds:.1f} s: {names}. "
+                f"Each checkpoint holds {self._size >> 20} MiB that changed in your objects since training began, "
+                f"which takes {seconds:.1f} s: {names}. "
                 "If a resumed run does not need one of these (a cache), name it in the class attribute "
                 "`not_in_checkpoint = (…,)`."
             )
@@ -412,11 +412,12 @@ def _restore_values(run: Run, start: Snapshot | None, values: Values) -> None:
         if place not in owners:
             lost.append(f"{place}: there is no such object")
             continue
-        current = dict(owners[place].attributes())
+        current = owners[place].current()
         for name, entry in attributes.items():
             try:
                 value = restored(entry["value"], current.get(name, ABSENT), known, entry["same"])
-                owners[place].assign(name, value)
+                if value is not current.get(name):
+                    owners[place].assign(name, value)
             except Unsaveable as error:
                 lost.append(f"{place}.{name}: {error}")
             except _DAMAGED as error:

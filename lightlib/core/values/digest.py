@@ -7,7 +7,7 @@ import enum
 import io
 import pathlib
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import chain, islice
@@ -39,7 +39,7 @@ from lightlib.data.generators import fingerprint, is_generator
 from lightlib.loggers.hyperparameters import is_config, unresolved
 
 _CHUNK = 10_000
-_BASES = (dict, list, tuple, deque, set, frozenset)
+_BASES = (OrderedDict, dict, list, tuple, deque, set, frozenset)
 
 
 def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
@@ -83,9 +83,9 @@ def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
 def is_container(value: Any) -> bool:
     """Whether a value is compared and saved item by item; another mapping only if it has no attributes to save."""
     kind = type(value)
-    if issubclass(kind, _BASES):
+    if issubclass(kind, _BASES) or is_config(value):
         return True
-    return not is_data(kind) and issubclass(kind, Mapping) and (is_config(value) or not is_users_object(value))
+    return not is_data(kind) and issubclass(kind, Mapping) and not is_users_object(value)
 
 
 def items_of(value: Any) -> Iterable[Any]:
@@ -98,7 +98,7 @@ def items_of(value: Any) -> Iterable[Any]:
     if base is None:
         pairs: Iterable[Any] = value.items()
         return pairs
-    return dict.items(value) if base is dict else base.__iter__(value)
+    return base.items(value) if issubclass(base, dict) else base.__iter__(value)
 
 
 def attributes_of_container(value: Any) -> dict[str, Any]:

@@ -98,9 +98,15 @@ def _read_by(method: Any, code: Any) -> set[str] | None:
             continue
         if node.func.id != "getattr":
             return None
-        chosen = [part for part in node.args[1:2] if isinstance(part, ast.Constant)] or list(ast.walk(tree))
+        chosen = [part for part in node.args[1:2] if isinstance(part, ast.Constant)] or _listed(tree)
         found |= {part.value for part in chosen if isinstance(part, ast.Constant) and isinstance(part.value, str)}
     return found
+
+
+def _listed(tree: ast.AST) -> list[ast.expr]:
+    """Return the items of the lists and tuples in a method: names of attributes."""
+    kinds = (ast.List, ast.Tuple, ast.Set)
+    return [item for node in ast.walk(tree) if isinstance(node, kinds) for item in node.elts]
 
 
 _READ_ALL = frozenset(("vars", "getattr", "__dict__", "asdict", "deepcopy", "copy"))
