@@ -53,6 +53,8 @@ ALL += [
     Configuration("one", sampled=True),
     Configuration("ddp", workers=2, sampled=True),
 ]
+ALL += [Configuration(strategy, accumulate=n, odd=True) for strategy in ("one", "ddp") for n in (1, 3)]
+ALL += [Configuration("one", workers=2, asynchronous=True, odd=True)]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+import queue
 import random
-from collections import deque
+from collections import UserList, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from lightlib.callbacks import Callback
 
-__all__ = ["ChangesData", "Epochs", "KeepsOwnState"]
+__all__ = ["ChangesData", "Epochs", "KeepsOddState", "KeepsOwnState", "Slowing"]
 
 
 @dataclass
@@ -71,6 +74,67 @@ class KeepsOwnState:
         return loss * self.pace.factor * (1 + 0.1 * (old + noise)) + (self.extra.sum() if self.freezes else 0.0)
 
     extra: torch.nn.Parameter
+
+
+class Kind(enum.Enum):
+    """The parity of a step."""
+
+    EVEN = 0
+    ODD = 1
+
+
+class Table(dict[Any, float]):
+    """A dict with an attribute."""
+
+    hits = 0
+
+
+class KeepsOddState:
+    """A mixin for the campaign's module: state of the kinds and in the places that are hardest to see."""
+
+    batches = 0  # in the class, which each process begins with
+
+    def keep_odd(self) -> None:
+        """Create all the state."""
+        self.options, self.waiting, self.raw = SimpleNamespace(factor=1.0), queue.Queue[float](), bytearray(3)
+        self.records, self.dice = np.zeros(3, dtype=[("x", "f4"), ("p", "f8")]), np.random.SeedSequence(5)
+        self.masked, self.many = np.ma.masked_array(np.zeros(2), [False, True]), UserList([0.0])
+        self.bank, self.replay = torch.zeros(5000, 64), deque[Any](maxlen=40)
+        self.by_kind: dict[Kind, Any] = {Kind.EVEN: {"sum": 0.0, "opaque": object()}}
+        self.table = Table()
+
+    def weighted_odd(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return the loss weighted by all of the state."""
+        module: Any = self
+        number, step = float(loss.detach()), module.global_step
+        KeepsOddState.batches += 1
+        self.options.factor *= 0.99
+        self.waiting.put(number)
+        self.raw[step % 3] = (self.raw[step % 3] + 1) % 200
+        self.records["p"][step % 3] += 0.1
+        self.masked[step % 2] = number
+        self.many.append(number)
+        self.bank.data[step % 5000].add_(0.1)
+        self.replay.append((torch.full((3,), number), np.full(2, number), None if step % 3 else torch.ones(1)))
+        self.by_kind.setdefault(Kind(step % 2), {"sum": 0.0})["sum"] += number
+        self.table[step % 4], self.table.hits = number, self.table.hits + 1
+        drawn = self.dice.spawn(1)[0].generate_state(1)[0] % 100
+        total = KeepsOddState.batches + self.waiting.qsize() + sum(self.raw) + len(self.many) + self.table.hits
+        total += self.records["p"].sum() + float(self.bank.sum()) + float(self.masked.sum() or 0.0) + int(drawn)
+        total += sum(float(x.sum()) + float(y.sum()) for x, y, _ in self.replay) + self.by_kind[Kind.EVEN]["sum"]
+        return loss * self.options.factor * (1 + 0.001 * float(total))
+
+
+class Slowing(torch.optim.AdamW):
+    """Shrinks its steps by an attribute that no state_dict holds."""
+
+    scale = 1.0
+
+    def step(self, closure: Any = None) -> Any:
+        self.scale *= 0.999
+        for group in self.param_groups:
+            group["weight_decay"] = 0.01 * self.scale
+        return super().step(closure)
 
 
 class Epochs(Sampler[int]):

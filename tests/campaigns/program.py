@@ -34,11 +34,11 @@ from lightlib.callbacks import (
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from lightlib.samplers import ClassBalancedSampler, RepeatSampler
 from tests.campaigns import phases
-from tests.campaigns.own_state import ChangesData, Epochs, KeepsOwnState
+from tests.campaigns.own_state import ChangesData, Epochs, KeepsOddState, KeepsOwnState, Slowing
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
-_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized")
+_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class Configuration:
         pruned: Prune weights, which go back to their first values.
         sampled: Draw as many samples of each class in several passes per epoch, in place of a plain shuffle.
         sized: Search for the batch size, which the loaders of the module then have.
+        odd: Keep state of odd kinds (queues, records of NumPy, a replay buffer) and in odd places (the class, the
+            optimizer), which no method saves.
     """
 
     strategy: str = "one"
@@ -77,6 +79,7 @@ class Configuration:
     pruned: bool = False
     sampled: bool = False
     sized: bool = False
+    odd: bool = False
 
     @property
     def processes(self) -> int:
@@ -178,6 +181,20 @@ class Owner(KeepsOwnState, Classifier):
         optimizer = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=0.02)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.9)
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+class Odd(KeepsOddState, Classifier):
+    """The same module, with state of odd kinds."""
+
+    def __init__(self, batch_norm: bool) -> None:
+        super().__init__(batch_norm)
+        self.keep_odd()
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.weighted_odd(super().training_step(batch, batch_idx))
+
+    def configure_optimizers(self) -> Any:
+        return Slowing(self.parameters(), lr=0.02)
 
 
 class Sized(Classifier):
@@ -302,6 +319,8 @@ def main(how: Configuration, where: Path) -> None:
     module = Sized(batch_norm, how) if how.sized else Classifier(batch_norm)
     if how.own:
         module = Owner(batch_norm, freezes=how.strategy == "one")
+    if how.odd:
+        module = Odd(batch_norm)
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
     trainer = L.Trainer(

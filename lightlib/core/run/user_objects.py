@@ -192,8 +192,8 @@ def _owners_of_loggers(run: Run) -> Iterator[Owner]:
 
 
 @cache
-def _names_of_base(kind: Any) -> frozenset[str]:
-    return frozenset(vars(kind([0]) if kind is DataLoader else kind()))
+def _names_of_base(kind: Any, *arguments: Any) -> frozenset[str]:
+    return frozenset(vars(kind(*arguments)))
 
 
 @cache
@@ -207,7 +207,7 @@ def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iter
             yield Owner(name, loader, "loader", read=trains)
         return
     if root_of(type(loader)) not in LIBRARIES and not saved:
-        yield Owner(name, loader, "loader", _names_of_base(DataLoader), trains)
+        yield Owner(name, loader, "loader", _names_of_base(DataLoader, (0,)), trains)
     for part, word in _PARTS.items():
         held = dict_of(loader).get(part)
         held = users_own(held) if part == "dataset" else _with_state(held)

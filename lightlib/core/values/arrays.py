@@ -21,13 +21,13 @@ def encoded_array(value: Any, known: Known, path: str, each: Callable[[Any, str]
     """
     import numpy  # optional: numpy
 
-    kind = type(value)
-    if not isinstance(value, numpy.ndarray):
+    kind: type = type(value)
+    if not issubclass(kind, numpy.ndarray):
         if value.dtype.hasobject:
             raise Unsaveable("it is a record of objects")
         known.take(value.nbytes)
         return {"array": value.tobytes(), "dtype": _plain_dtype(value.dtype), "shape": [], "kind": "scalar"}
-    if issubclass(kind, numpy.ma.MaskedArray):
+    if isinstance(value, numpy.ma.MaskedArray):
         parts = {"data": value.data, "mask": numpy.ma.getmaskarray(value), "fill": numpy.asarray(value.fill_value)}
         encoded = {name: encoded_array(numpy.asarray(part), known, path, each) for name, part in parts.items()}
         return {"masked": encoded, "has_mask": value.mask is not numpy.ma.nomask, "hard": bool(value.hardmask)}

@@ -92,13 +92,14 @@ def items_of(value: Any) -> Iterable[Any]:
     """Return the items of a container, the pairs of a mapping, without calling methods of a user's subclass."""
     kind = type(value)
     if is_config(value):
-        found: Any = unresolved(value)
-        return found.items() if isinstance(found, Mapping) else found
+        content: Any = unresolved(value)
+        return content.items() if isinstance(content, dict) else list(content)
     base: Any = next((base for base in _BASES if issubclass(kind, base)), None)
     if base is None:
         pairs: Iterable[Any] = value.items()
         return pairs
-    return base.items(value) if issubclass(base, dict) else base.__iter__(value)
+    found: Iterable[Any] = base.items(value) if issubclass(base, dict) else base.__iter__(value)
+    return found
 
 
 def attributes_of_container(value: Any) -> dict[str, Any]:
@@ -232,7 +233,8 @@ def attributes_of_generator(value: Any) -> dict[str, Any]:
 
 def _digest_of_deep(value: Any, known: Known, path: str) -> Any:
     """Return the digest of a value below the deepest level that is saved, without recursion."""
-    total, waiting, seen = blake2b(digest_size=16), [value], {}
+    seen: dict[int, int] = {}
+    total, waiting = blake2b(digest_size=16), [value]
     while waiting:
         item = waiting.pop()
         shallow = known.again()
