@@ -113,7 +113,7 @@ def set_generator_state(generator: Any, state: Any) -> None:
 
 
 def _seeds(bits: Any) -> Any:
-    """Return the seed sequence of a bit generator of NumPy, from which `spawn` takes others."""
+    """Return the seed sequence of a bit generator of NumPy, from which `spawn` makes more."""
     return getattr(bits, "seed_seq", None) or getattr(bits, "_seed_seq", None)  # the name before NumPy 1.25
 
 

@@ -105,7 +105,6 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("lightlib/cli.py", r"self\.model\.configure_optimizers", "LightningCLI: the method that it configures"),
     ("lightlib/core/.*", r"self\.strategy\.sync_batchnorm|callback\.dirpath", "public attributes, set before a run"),
     (".*", r"report\.rank_zero_only\.rank", "the rank of a process, as in Lightning"),
-    ("lightlib/core/values/attributes.py", r"held\.name", "restores the attributes of users' objects"),
     ("lightlib/compat/plugins/io.py", r"self\._checkpoint_io\.checkpoint_io", "Lightning's protocol for wrappers"),
     ("lightlib/compat/plugins/overriding.py", r"kind\.name", "methods of users' classes"),
     ("lightlib/compat/plugins/steering.py", r"(optimization\.)?window\.\w+", "the state of a batch, as in loop.py"),

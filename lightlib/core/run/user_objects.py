@@ -169,7 +169,7 @@ _SET_BY_TORCH = frozenset(("step", "_opt_called", "_zero_grad_profile_name", "_w
 
 
 def _owners_of_optimization(run: Run) -> Iterator[Owner]:
-    """Yield the optimizers and schedules of classes that the user wrote, without what their `state_dict` holds."""
+    """Yield the optimizers and schedules of classes that the user wrote, without the parts in their `state_dict`."""
     for number, optimizer in enumerate(run.optimization.optimizers):
         kind: type = type(optimizer)
         if issubclass(kind, Optimizer) and root_of(kind) not in LIBRARIES:
@@ -183,7 +183,7 @@ def _owners_of_optimization(run: Run) -> Iterator[Owner]:
 
 
 def _owners_of_loggers(run: Run) -> Iterator[Owner]:
-    """Yield the user's loggers, with the attributes that their methods update: the others are clients and files."""
+    """Yield the user's loggers, with the attributes that their methods update: clients and files are left out."""
     for number, logger in enumerate(run.loggers.loggers):
         kind: type = type(logger)
         if root_of(kind) not in LIBRARIES:

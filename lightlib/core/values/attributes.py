@@ -31,7 +31,7 @@ _DATA = (
     SimpleNamespace, argparse.Namespace, collections.UserList, collections.UserDict, collections.UserString,
     collections.ChainMap, queue.Queue,
 )  # fmt: skip
-_ATTRIBUTES = {queue.Queue: ("queue", "unfinished_tasks", "maxsize")}  # the others are locks
+_ATTRIBUTES = {queue.Queue: ("queue", "unfinished_tasks", "maxsize")}  # the rest are locks
 
 
 class Unsaveable(Exception):
@@ -79,7 +79,7 @@ class Known:
     compared: int = 0
 
     def again(self, room: int = LARGEST, start: Known | None = None) -> Known:
-        """Return a copy for another pass: with nothing seen, and with what was found when training began, if given."""
+        """Return a copy for another pass: with nothing seen, and the findings from the start of training, if given."""
         types, fixed = ({}, {}) if start is None else (start.types, start.fixed)
         return replace(self, types=types, fixed=fixed, room=room, seen={}, kept=[], compared=0)
 

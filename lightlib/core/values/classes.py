@@ -1,4 +1,4 @@
-"""Attributes of the user's classes and functions that a run may change, and the hooks on modules and parameters."""
+"""Attributes of the user's classes and functions, and hooks on modules, which a run may change."""
 
 from __future__ import annotations
 

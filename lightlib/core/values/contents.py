@@ -24,7 +24,7 @@ _PLAIN_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 
 
 def is_plain_tensor(value: Tensor) -> bool:
-    """Whether a tensor is strided, holds data, and is of none of the classes that are made of others."""
+    """Whether a tensor is strided, holds data, and is of none of the classes that combine tensors."""
     return type(value) in _PLAIN_TENSORS and value.layout is torch.strided and not value.is_meta
 
 

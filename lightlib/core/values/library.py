@@ -34,7 +34,7 @@ _OF_TORCH = ("torch.distributions", "torch.utils.data", "torch.optim")
 
 
 def state_of_library(value: Any) -> tuple[Any, ...] | None:
-    """Return the state of an object that `encoded_library` saves, or whose change is reported; None for any other."""
+    """Return the state of an object, a change of which is saved or reported; None if it has no known state."""
     kind = type(value)
     if issubclass(kind, bytearray):
         return (bytes(value),)
@@ -101,7 +101,7 @@ def is_compared(kind: type) -> bool:
 
 
 def reduced(value: Any) -> dict[str, Any] | None:
-    """Return what pickling would store of an object of a library without attributes; None if it cannot be pickled."""
+    """Return the parts that pickle would store of an object; None if it cannot be pickled."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of itertools, from Python 3.12 on

@@ -42,7 +42,7 @@ class SlowingNet(Net):
 
 
 class Forgets(torch.optim.lr_scheduler.LRScheduler):
-    """A schedule whose state_dict leaves out its factor."""
+    """A schedule with a state_dict that leaves out its factor."""
 
     factor = 1.0
 
@@ -116,7 +116,7 @@ class Repeats(DataLoader):
 
 
 class LogsRunning(Logger):
-    """Weighs the loss by what it has logged."""
+    """Counts its calls, by which the loss is weighted."""
 
     name, version = "running", 0
 
