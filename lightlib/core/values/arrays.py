@@ -69,6 +69,7 @@ def restored_array(encoded: Any, current: Any, same: bool, each: Callable[[Any, 
         each: Restores one object, given the current one.
     """
     import numpy  # optional: numpy
+    from numpy.lib import format as numpy_format  # optional: numpy
 
     if "masked" in encoded:
         return _restored_masked(encoded, current, same, each)
@@ -82,7 +83,7 @@ def restored_array(encoded: Any, current: Any, same: bool, each: Callable[[Any, 
     else:
         content = encoded["array"]
         data = content.numpy() if isinstance(content, torch.Tensor) else numpy.frombuffer(content, numpy.uint8)
-        dtype = numpy.lib.format.descr_to_dtype(encoded["dtype"])
+        dtype = numpy_format.descr_to_dtype(encoded["dtype"])
         saved = data.view(dtype) if data.size else numpy.zeros(shape, dtype)
     saved = saved.reshape(shape)
     if same and _fits(current, saved):

@@ -68,7 +68,8 @@ def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = (
     if kind in SCALARS:
         known.take(len(value) if kind in (str, bytes) else 16)
         return value
-    path = known.ids.get(id(value), path)  # where it was found first
+    if path not in known.types and path not in known.fixed:
+        path = known.ids.get(id(value), path)  # it was found somewhere else first
     left = known.room
     try:
         return _encoded(value, known, path, within)
