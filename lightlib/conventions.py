@@ -38,7 +38,7 @@ class Conventions:
         keeps_objects: Hyperparameters that are no plain values are stored in checkpoints, which then are not read
             without `weights_only=False`.
         draws_globally: The model summary runs the example input with the random generators of the program.
-        notes_place: A prediction notes its batch, from which the indices of its samples are computed.
+        notes_indices: A prediction notes the indices of its samples.
         keeps_arrays: NumPy arrays in batches reach the steps as they are, and do not become tensors.
         teardown_always: `teardown` is called after an error as well.
         fails_as_failed: A run that an exception ends has the status "failed" instead of "interrupted".
@@ -54,7 +54,7 @@ class Conventions:
     checks_always: bool = False
     keeps_objects: bool = False
     draws_globally: bool = False
-    notes_place: bool = False
+    notes_indices: bool = False
     keeps_arrays: bool = False
     teardown_always: bool = True
     fails_as_failed: bool = True
@@ -72,7 +72,7 @@ LIGHTNING = Conventions(
     checks_always=True,
     keeps_objects=True,
     draws_globally=True,
-    notes_place=True,
+    notes_indices=True,
     keeps_arrays=True,
     teardown_always=False,
     fails_as_failed=False,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
-
-from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import MisconfigurationException
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["BasePredictionWriter", "WriteInterval", "indices_of_batch"]
+__all__ = ["BasePredictionWriter", "WriteInterval"]
 
 
 class WriteInterval(str, Enum):
@@ -41,15 +38,16 @@ class BasePredictionWriter(Callback):
     """Base of callbacks that write predictions; a subclass overrides one or both of the two methods.
 
     With several processes each writes the predictions of the samples that it read; use `trainer.global_rank` in the
-    names of files. The numbers of samples are their places in the data set. ``predict(return_predictions=False)``
+    names of files. The numbers of samples are the indices that the loader's sampler drew, so their places in the data
+    set, also when it shuffles. They are None for a stream, a loader without a batch sampler, one with an `__iter__` of
+    its own, one with ``in_order=False``, and loaders that are read together. ``predict(return_predictions=False)``
     keeps no predictions in memory; then there are none to write after an epoch.
 
     Args:
         write_interval: ``"batch"``, ``"epoch"`` or ``"batch_and_epoch"``. Default: ``"batch"``.
 
     Raises:
-        MisconfigurationException: It is none of these; or before the first batch: a loader shuffles its samples, so
-            their numbers are not known.
+        MisconfigurationException: It is none of these.
 
     Example:
         >>> class Counts(BasePredictionWriter):
@@ -68,7 +66,6 @@ class BasePredictionWriter(Callback):
                 fix='write_interval="batch"',
             )
         self.interval = WriteInterval(write_interval)
-        self._indices: list[list[list[int]] | None] = []  # by loader and batch
 
     def write_on_batch_end(
         self,
@@ -86,7 +83,7 @@ class BasePredictionWriter(Callback):
             trainer: The running Trainer.
             pl_module: The module.
             prediction: The output of `predict_step`.
-            batch_indices: The numbers of its samples in the data set; None if the loader has no batch sampler.
+            batch_indices: The numbers of its samples in the data set; None where they are unknown.
             batch: The batch.
             batch_idx: Its number on this process.
             dataloader_idx: The number of its loader.
@@ -102,23 +99,16 @@ class BasePredictionWriter(Callback):
             trainer: The running Trainer.
             pl_module: The module.
             predictions: The outputs of `predict_step` by batch; with several loaders a list for each.
-            batch_indices: The numbers of the samples, by loader and batch; None for a loader without a batch sampler.
+            batch_indices: The numbers of the samples, by loader and batch; None for a loader where they are unknown.
         """
         raise NotImplementedError
-
-    def on_predict_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Note which samples this process reads."""
-        assert trainer.run is not None
-        data = trainer.run.evaluations.loaded["predict"]
-        self._indices = [_indices(data.read[loader], data.num_batches[loader]) for loader in range(data.num_loaders)]
 
     def on_predict_batch_end(
         self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Call `write_on_batch_end` if the interval includes batches."""
         if self.interval.on_batch:
-            known = self._indices[dataloader_idx]
-            indices = None if known is None else known[batch_idx]
+            indices = _noted(trainer).present
             self.write_on_batch_end(trainer, pl_module, outputs, indices, batch, batch_idx, dataloader_idx)
 
     def on_predict_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
@@ -126,34 +116,11 @@ class BasePredictionWriter(Callback):
         if self.interval.on_epoch:
             assert trainer.run is not None
             outputs: list[Any] = trainer.run.evaluations.outputs
-            self.write_on_epoch_end(trainer, pl_module, outputs[0] if len(outputs) == 1 else outputs, self._indices)
+            indices = _noted(trainer).batches
+            self.write_on_epoch_end(trainer, pl_module, outputs[0] if len(outputs) == 1 else outputs, indices)
 
 
-def _indices(loader: Any, count: float) -> list[list[int]] | None:
-    """Return the numbers of the samples in each batch; None if the loader has no batch sampler."""
-    if getattr(loader, "batch_sampler", None) is None:
-        return None
-    return [[int(index) for index in batch] for batch in islice(iter(_ordered(loader)), int(count))]
-
-
-def indices_of_batch(data: Any, loader: int, number: int) -> list[int]:
-    """Return the numbers of the samples in batch `number` of a loader.
-
-    Raises:
-        MisconfigurationException: The loader has no sampler, or one that draws another order each time.
-    """
-    return [int(index) for index in next(islice(iter(_ordered(data.read[loader])), number, None))]
-
-
-def _ordered(loader: Any) -> Any:
-    """Return the batch sampler of a loader, if it gives the same order each time."""
-    batches = getattr(loader, "batch_sampler", None)
-    inner = getattr(batches, "sampler", None)
-    if batches is None or isinstance(inner, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
-        kind = type(inner if batches is not None else loader).__name__
-        raise MisconfigurationException(
-            f"The samples of a batch are read, but the prediction loader has {kind!r}.",
-            expected="a loader with a batch sampler that gives the same order each time.",
-            fix="DataLoader(dataset, batch_size=…, shuffle=False).",
-        )
-    return batches
+def _noted(trainer: Trainer) -> Any:
+    """Return the `lightlib.data.noted_indices.NotedIndices` of the running prediction."""
+    assert trainer.run is not None
+    return trainer.run.evaluations.loaded["predict"].noted

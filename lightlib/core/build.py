@@ -13,6 +13,7 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.prediction_writer import BasePredictionWriter
 from lightlib.conventions import active
 from lightlib.core.check import (
     check_hooks_of_several_loaders,
@@ -306,6 +307,7 @@ class Builder:
                 loaders, limit, self.move(), argument, stage.name, self.share(), lockstep,
                 epoch=lambda: self.trainer.current_epoch, within_fit=within_fit, sequential=overfits,
                 converts=self.converts_arrays(), loaded_at=epoch,
+                notes_indices=stage is PREDICT and self._notes_indices(),
             )  # fmt: skip
             check_loaders(data.given, key, may_shuffle=overfits)
             if not data.num_loaders and within_fit:
@@ -313,6 +315,10 @@ class Builder:
                 report.info("val_dataloader returned no loaders: this run does not validate.")
             self.evaluations[key] = data
         return self.evaluations[key]
+
+    def _notes_indices(self) -> bool:
+        writes = any(isinstance(callback, BasePredictionWriter) for callback in self.callbacks)
+        return writes or active().notes_indices
 
     # optimization
     def plan(self, num_batches: float) -> Plan:

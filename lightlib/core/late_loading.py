@@ -18,22 +18,13 @@ if TYPE_CHECKING:
 
 
 def before_hooks(trainer: Trainer, eval_data: Callable[[Stage], Any]) -> dict[str, Callable[..., Any]]:
-    """Return the calls that load data or note the place of a batch, by the name of the hook that follows each."""
-    calls: dict[str, Callable[..., Any]] = {}
-    if active().notes_place:
-        calls["on_predict_batch_start"] = lambda batch, i, loader=0: _note(trainer.run, i, loader)
+    """Return the calls that load data, by the name of the hook that follows each."""
     if not active().loads_late:
-        return calls
+        return {}
     return {
-        **calls,
         "on_train_start": lambda: _load(trainer.run, eval_data),
         "on_train_epoch_start": lambda: _reload(trainer.run),
     }
-
-
-def _note(run: Run | None, i: int, loader: int) -> None:
-    assert run is not None
-    run.evaluations.note_place(i, loader)
 
 
 def _load(run: Run | None, eval_data: Callable[[Stage], Any]) -> None:

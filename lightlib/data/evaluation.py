@@ -16,6 +16,7 @@ from lightlib.data.combined import length
 from lightlib.data.gather import batches_of
 from lightlib.data.generators import set_states, states_of
 from lightlib.data.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
+from lightlib.data.noted_indices import NotedIndices
 from lightlib.data.prefetch import END
 from lightlib.data.resumable_loader import resumable_loader, stop_workers
 from lightlib.data.seed import isolate_rng
@@ -38,8 +39,10 @@ class EvalData:
         within_fit: Whether to set the samplers' epoch: some shuffle in each epoch of the training.
         sequential: Take the samples in the data set's order (`overfit_batches`).
         converts: Whether NumPy arrays in batches become tensors.
+        notes_indices: Whether to note which samples each batch has.
 
     Attributes:
+        noted: The samples of the batches read so far, if they are noted.
         given: The user's loaders in one list.
         loaded_at: The epoch in which the loaders were requested.
         num_batches: Batches of each loader on this process, after the limit; `inf` when unknown.
@@ -60,6 +63,7 @@ class EvalData:
         sequential: bool = False,
         converts: bool = False,
         loaded_at: int = 0,
+        notes_indices: bool = False,
     ) -> None:
         self.loaded_at = loaded_at
         self.loaders, self._move, self.name, self._within_fit = loaders, move, name, within_fit
@@ -70,10 +74,13 @@ class EvalData:
         self.given, self._one_by_one = combined.flattened, combined.mode == "sequential"
         self.read = read = [
             resumable_loader(loader, sequential, share if self._one_by_one else None, False, name, number)
-            if sequential or (share is not None and self._one_by_one) or getattr(loader, "num_workers", None)
+            if any((sequential, notes_indices, share and self._one_by_one, getattr(loader, "num_workers", None)))
             else loader
             for number, loader in enumerate(self.given)
         ]
+        self.noted: NotedIndices | None = None
+        if notes_indices:  # the batches of loaders that are read together have no indices of their own
+            self.noted = NotedIndices(read if self._one_by_one else [None])
         self._at_start: dict[str, Any] | None = None
         self.generators = [list(generators_of(loader).values()) for loader in self.given]
         self.combined = combined.with_loaders(read)
@@ -145,6 +152,10 @@ class EvalData:
 
     def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
         """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
+        batches = self._batches(limits)
+        return batches if self.noted is None else self.noted.follow(batches)
+
+    def _batches(self, limits: list[float] | None) -> Iterator[tuple[Any, int, int]]:
         limits = self.num_batches if limits is None else limits
         if self._share is None:
             self.combined.limit_to(limits)

@@ -59,6 +59,7 @@ class IndexStream:
         self._ready: list[Iterable[Any]] = []
         self._drawing: Iterator[Iterable[Any]] = iter(())
         self._drawn_so_far = 0
+        self._noted: deque[list[Any]] | None = None
         self.state: dict[str, Any] | None = None
         self.generators = list(generators_in({"sampler": indices}, (data,)).values())
 
@@ -92,6 +93,11 @@ class IndexStream:
         self._skip = skip if skip or state is not None else None
         self._pending = list(pending)
 
+    def note(self) -> deque[list[Any]]:
+        """Note the indices of each batch as it is drawn, from the next pass on, in the returned queue."""
+        self._noted = deque()
+        return self._noted
+
     def draw_now(self) -> None:
         """Draw everything that the saved run had drawn now, rather than at the first item."""
         self._ready += islice(self._drawing, 1)
@@ -122,6 +128,9 @@ class IndexStream:
         self._drawn_so_far = skip
         if self._draws_late:
             items = self._remembered(items)
+        if self._noted is not None:
+            self._noted.clear()
+            items = _noting(items, self._noted)
         if self.seeding is None:
             yield items
             return
@@ -155,6 +164,14 @@ class IndexStream:
         """Return the items that were drawn for workers and not used, where a sampler draws as it is read."""
         count = self._drawn_so_far - used
         return list(self._recent)[-count:] if count > 0 else []
+
+
+def _noting(batches: Iterator[Any], queue: deque[list[Any]]) -> Iterator[Any]:
+    """Yield the same batches of indices, and append a list of each one to `queue`."""
+    for batch in batches:
+        indices = batch.tolist() if hasattr(batch, "tolist") else list(batch)
+        queue.append([index.item() if hasattr(index, "item") else index for index in indices])
+        yield indices if isinstance(batch, Iterator) else batch  # it has been used up
 
 
 def draws_at_once(indices: Any) -> bool:

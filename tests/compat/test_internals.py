@@ -234,14 +234,20 @@ class TestLoops:
         assert seen == [*batches, [batches], predicted]
         assert predicted == [[float(i) for i in batch] for batch in batches]
 
-    def test_the_samples_of_an_order_that_is_drawn_again_are_not_known(self):
+    def test_the_samples_of_an_order_that_is_drawn_again(self):
+        seen = []
+
         class Reads(lightlib.Callback):
             def on_predict_batch_end(self, trainer, pl_module, outputs, batch, batch_idx, dataloader_idx=0):
-                trainer.predict_loop.current_batch_indices  # noqa: B018  reading it raises
+                assert trainer.predict_loop.current_batch_indices == outputs
+                seen.append(outputs)
+
+            def on_predict_epoch_end(self, trainer, pl_module):
+                assert trainer.predict_loop.epoch_batch_indices == [seen]
 
         drawn = loader(sampler=WeightedRandomSampler([1.0] * 10, 10))
-        with pytest.raises(MisconfigurationException, match="the prediction loader has 'WeightedRandomSampler'"):
-            trainer(callbacks=[Reads()]).predict(Net(), drawn)
+        trainer(callbacks=[Reads()]).predict(Net(), drawn)
+        assert sum(map(len, seen)) == 10
 
 
 class TestCheckpoints:

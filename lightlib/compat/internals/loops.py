@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from lightlib.callbacks.prediction_writer import indices_of_batch
 from lightlib.compat.internals.counters import (
     Tracker,
     batches_of,
@@ -16,6 +15,7 @@ from lightlib.compat.internals.counters import (
     steps_of,
 )
 from lightlib.compat.internals.served import Served
+from lightlib.data.noted_indices import NotedIndices
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["DataSource", "EpochLoop", "EvaluationLoop", "FitLoop", "PredictionLoop"]
@@ -285,18 +285,21 @@ class PredictionLoop(EvaluationLoop):
         return outputs[0] if len(outputs) == 1 else outputs
 
     @property
+    def _noted(self) -> NotedIndices:
+        data = self.data()
+        return NotedIndices([]) if data is None else data.noted
+
+    @property
     def current_batch_indices(self) -> list[int]:
-        """The numbers of the samples in the running batch."""
-        number, loader = self.trainer.run.evaluations.place
-        return indices_of_batch(self.data(), loader, number)
+        """The numbers of the samples in the running batch; none where they are unknown."""
+        return list(self._noted.present or [])
 
     @property
     def epoch_batch_indices(self) -> list[list[list[int]]]:
         """The numbers of the samples in each batch so far, by loader."""
-        number, last = self.trainer.run.evaluations.place
-        data = self.data()
-        read = [data.num_batches[loader] if loader < last else number + 1 for loader in range(last + 1)]
-        return [[indices_of_batch(data, loader, i) for i in range(int(n))] for loader, n in enumerate(read)]
+        noted = self._noted.batches
+        last = max((i for i, batches in enumerate(noted) if batches), default=0)
+        return [list(batches or []) for batches in noted[: last + 1]]
 
 
 def use_loop(trainer: Any, name: str, loop: Any) -> None:

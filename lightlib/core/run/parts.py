@@ -177,7 +177,6 @@ class Evaluations:
         inference: Whether `torch.inference_mode` may be used.
         rng: States of the generators when the running validation began, for checkpoints taken within it.
         outputs: What `predict_step` has returned so far, one list per loader.
-        place: The number of the batch that is predicted, and of its loader, where the convention is to note it.
     """
 
     of: Callable[[Stage], EvalData]
@@ -185,7 +184,6 @@ class Evaluations:
     inference: bool = True
     rng: dict[str, Any] | None = None
     outputs: list[list[Any]] = field(default_factory=list)
-    place: tuple[int, int] = (0, 0)
 
     def present(self, stage: Stage) -> EvalData:
         """Return the data of a stage as they are, although other ones may be due; built if there are none."""
@@ -195,9 +193,6 @@ class Evaluations:
         """Return an empty list for the outputs of each loader."""
         self.outputs = [[] for _ in range(num_loaders)]
         return self.outputs
-
-    def note_place(self, batch: int, loader: int) -> None:
-        self.place = batch, loader
 
     def forget_outputs(self) -> None:
         self.outputs = []
