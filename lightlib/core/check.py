@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from lightlib.callbacks.callback import Callback
@@ -53,6 +54,17 @@ def check_module(model: Any, verb: str) -> Module:
     else:
         what, fix = shown(model), "trainer.fit(module, train_dataloaders=loader)"
     raise ArgumentTypeError(f"`model` is {what}.", expected="an instance of lightlib.Module.", fix=fix)
+
+
+def refuse_inference_mode() -> None:
+    """Refuse to train in `torch.inference_mode`: tensors that are made in it get no gradients, also later."""
+    if torch.is_inference_mode_enabled():
+        raise MisconfigurationException(
+            "trainer.fit() was called within torch.inference_mode().",
+            expected="a call outside of it; torch.no_grad() is no problem.",
+            fix="call fit after the `with torch.inference_mode()` block; within a hook of trainer.validate, test or "
+            "predict, give that Trainer inference_mode=False.",
+        )
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:

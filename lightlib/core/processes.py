@@ -17,6 +17,7 @@ from lightlib.strategies.strategy import Strategy
 
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 _watch: list[Watch] = []  # one per process, however many Trainers it has
+_watched: list[Processes] = []  # those whose calls are watched; a hook of one may call another Trainer
 
 
 class _Owner(Protocol):
@@ -78,9 +79,11 @@ class Processes:
     def begin(self, signals: Signals) -> None:
         """Watch a call: from now on the other ranks see the position of this one, and its failure."""
         self._run, self._signals = None, signals
-        if self.watch is None:
-            return
+        if self.watch is not None:
+            _watched.append(self)
+            self._watch_call(self.watch, signals)
 
+    def _watch_call(self, watch: Watch, signals: Signals) -> None:
         def on_request(kind: str) -> None:
             if kind in (STOP, VALIDATE, END_EPOCH):
                 if self._run is not None:
@@ -88,8 +91,8 @@ class Processes:
             else:
                 signals.receive(kind)
 
-        self.watch.start(self._position, on_request, self._described)
-        signals.notify_by(self.watch.request)
+        watch.start(self._position, on_request, self._described)
+        signals.notify_by(watch.request)
 
     def attach(self, run: Run) -> None:
         if self.watch is not None:
@@ -106,8 +109,19 @@ class Processes:
         return f"{run.stage}, epoch {progress.epoch}, batch {progress.epoch_batch}, step {progress.step}"
 
     def end(self) -> None:
-        if self.watch is not None:
-            self.watch.stop()
+        """End the watch of the call; the call from whose hook it was made is watched again."""
+        if self.watch is None or self not in _watched:
+            return
+        self.watch.stop()
+        _watched.remove(self)
+        if _watched:
+            _watched[-1].watch_again()
+
+    def watch_again(self) -> None:
+        """Watch the call from whose hook another one was made."""
+        assert self.watch is not None
+        assert self._signals is not None
+        self._watch_call(self.watch, self._signals)
 
     def first_failure(self, error: BaseException) -> BaseException:
         """Return the error to raise: `error`, or the one with which another rank failed first."""

@@ -16,6 +16,7 @@ from lightlib import report
 from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.conventions import active
 from lightlib.core import check
+from lightlib.core.attachment import Attachment
 from lightlib.core.build import Builder
 from lightlib.core.metrics.results import table
 from lightlib.core.module.datamodule import DataModule
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 
+_AFTER_TRAINING = ("on_train_end", "on_fit_end")
+
+
 class Session(SessionState):
     """Set-up, error handling and teardown around one call. All exceptions of a call pass through here.
 
@@ -68,6 +72,7 @@ class Session(SessionState):
         builder: The builder of the last run.
         hooks: The hooks of the last run; None until they are known.
         log_dir: With several processes the Trainer's logger, and rank zero's folder.
+        is_open: Whether a call is being made.
     """
 
     def __init__(self, trainer: Trainer, callbacks: list[Any], once: report.Once | None = None) -> None:
@@ -83,6 +88,9 @@ class Session(SessionState):
         self._once = report.Once() if once is None else once
         self._unmet: Any = None  # the strategy for trials: as the Trainer's was before the processes met
         self._call: Call | None = None
+        self._attachment: Attachment | None = None  # of the call from whose hook this one is made
+        self._attached: list[tuple[Any, Any]] = []  # callbacks, and the modules that they had before this call
+        self.is_open = False
         self._printers: dict[str, Callable[[list[dict[str, float]], str], None]] = {}
         self._compiler: Callable[..., Any] | None = None
 
@@ -98,6 +106,7 @@ class Session(SessionState):
         resume: Any = None,
     ) -> None:
         """Check the user's arguments and build the run."""
+        self._refuse_within_itself(fn)
         trainer = self.trainer
         first = next(iter(given))
         if isinstance(given[first], DataModule) and datamodule is None:
@@ -129,6 +138,7 @@ class Session(SessionState):
         if fn is TrainerFn.FITTING:
             self._identify_run(origin)
         self.state, self.interrupted = TrainerState(fn, None, TrainerStatus.RUNNING), False
+        self.is_open = True
         try:
             self._build(fn, module, given, datamodule, origin)
         except BaseException as error:
@@ -138,6 +148,18 @@ class Session(SessionState):
             if cause is not error:
                 raise cause from None
             raise
+
+    def _refuse_within_itself(self, fn: TrainerFn) -> None:
+        """Refuse a call in a hook of this Trainer's own call; after training, `fit` has only to end."""
+        running = self.state.fn
+        if not self.is_open or running is None or self.results.scope.hook in _AFTER_TRAINING:
+            return
+        raise MisconfigurationException(
+            f"trainer.{fn.value}() was called within trainer.{running.value}() of the same Trainer.",
+            expected="one call of a Trainer at a time.",
+            fix=f"call another one in the hook, for example lightlib.Trainer(logger=False).{fn.value}(…); or call this "
+            f"one after trainer.{running.value}().",
+        )
 
     def _identify_run(self, origin: ResumeSource) -> None:
         trainer, label = self.trainer, origin.found.label
@@ -164,6 +186,8 @@ class Session(SessionState):
         self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, origin: ResumeSource
     ) -> None:
         trainer, stage, self.hooks = self.trainer, fn.value, None  # a failure before the hooks are known calls none
+        if Attachment.is_needed(module, datamodule, trainer):
+            self._attachment = Attachment(module, datamodule, fn is TrainerFn.FITTING)
         self.module, self.datamodule = module, datamodule
         self.forget_run()  # so that nothing reads the previous run during set-up
         module.trainer = trainer
@@ -276,6 +300,7 @@ class Session(SessionState):
         kinds = {type(callback) for callback in added}
         merged = in_priority([c for c in given if type(c) not in kinds] + added)
         check.check_callbacks(merged)
+        self._attached = self._attached or [(callback, getattr(callback, "_pl_module", None)) for callback in merged]
         for callback in merged:
             _attach(callback, module)
         self._trainer_callbacks, self._merged_callbacks = given, tuple(merged)
@@ -461,6 +486,15 @@ class Session(SessionState):
 
     # after
     def _finish(self, status: TrainerStatus, word: str) -> None:
+        try:
+            self._tear_down(status, word)
+        finally:
+            self.is_open = False
+            attachment, self._attachment = self._attachment, None
+            if attachment is not None:
+                attachment.restore()
+
+    def _tear_down(self, status: TrainerStatus, word: str) -> None:
         trainer, fn, run = self.trainer, self.state.fn, self.run
         assert fn is not None
         errors: list[Exception] = []
@@ -482,8 +516,9 @@ class Session(SessionState):
             guard(profiler.describe)
             guard(profiler.teardown, fn.value)
         self.callbacks = list(self.callbacks)
-        for callback in self.callbacks:
-            _attach(callback, None)
+        attached, self._attached = self._attached, []
+        for callback, before in attached:
+            _attach(callback, before)
         failed = TrainerStatus.FAILED if active().fails_as_failed else TrainerStatus.INTERRUPTED
         self.state = TrainerState(fn, None, failed if errors else status)
         self.signals.release_frames()

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from torch import enable_grad
 from torch.autograd import set_detect_anomaly
 
 from lightlib import paths, report
@@ -16,7 +17,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage.mapping import storage_of
-from lightlib.core import spawned
+from lightlib.core import check, spawned
 from lightlib.core.calls import TrainerCalls
 from lightlib.core.default_callbacks import all_callbacks
 from lightlib.core.module.datamodule import DataModule
@@ -257,10 +258,12 @@ class Trainer(TrainerCalls):
             spawned.call(self, "fit", locals())
             return
         self.settings.warn_if_unlimited()
+        check.refuse_inference_mode()
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
-        self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
-        with self._session as run, set_detect_anomaly(True) if self.settings.detect_anomaly else nullcontext():
-            self.run_training(run)
+        with enable_grad():
+            self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
+            with self._session as run, set_detect_anomaly(True) if self.settings.detect_anomaly else nullcontext():
+                self.run_training(run)
 
     def validate(
         self,
