@@ -75,7 +75,7 @@ class BaseFinetuning(Callback):
             found = [one for several in modules for one in BaseFinetuning.flatten_modules(several)]
         else:
             found = list(modules.modules())
-        return [one for one in found if not list(one.children()) or any(one.parameters(recurse=False))]
+        return [one for one in found if not list(one.children()) or _has_parameters(one)]
 
     @staticmethod
     def filter_params(
@@ -200,6 +200,11 @@ class BaseFinetuning(Callback):
         flags = {k: waiting[k] for k in joined(()) if k in waiting} if waiting is not None else flags_of(pl_module)
         flags = joined(trainer.strategy.collectives.all_gather_object(flags))
         checkpoint["callbacks"][self.state_key] = {**checkpoint["callbacks"].get(self.state_key, {}), **flags}
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    """Whether a module has parameters besides those of its children."""
+    return next(module.parameters(recurse=False), None) is not None
 
 
 def _train(modules: Modules, trains: bool) -> None:

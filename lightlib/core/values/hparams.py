@@ -6,8 +6,9 @@ import contextlib
 import copy
 import inspect
 import pickle
+import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
@@ -46,6 +47,8 @@ def given_hyperparameters(kind: type, values: dict[str, Any]) -> Iterator[None]:
 class AttributeDict(dict[str, Any]):
     """A dictionary with keys that can be read and written as attributes, also those of the dicts in it.
 
+    It holds the dicts that it was given; an attribute that is a dict is read as an :class:`AttributeView` of it.
+
     Example:
         >>> hparams = AttributeDict(lr=0.1, optimizer={"betas": {"first": 0.9}})
         >>> hparams.lr, hparams.optimizer.betas.first
@@ -58,9 +61,7 @@ class AttributeDict(dict[str, Any]):
         except KeyError:
             known = ", ".join(map(repr, self)) or "none"
             raise AttributeError(f"No hyperparameter is named {key!r}; there are: {known}.") from None
-        if type(value) is dict:
-            value = self[key] = AttributeDict(value)  # kept, so that a change through it is one of this dictionary
-        return value
+        return AttributeView(value) if type(value) is dict and not active().keeps_objects else value
 
     def __setattr__(self, key: str, value: Any) -> None:
         self[key] = value
@@ -71,6 +72,53 @@ class AttributeDict(dict[str, Any]):
     def __repr__(self) -> str:
         width = max((len(str(key)) for key in self), default=0)
         return "\n".join(f'"{key}":{" " * (width - len(str(key)))} {value}' for key, value in self.items())
+
+
+class AttributeView(MutableMapping[str, Any], AttributeDict):
+    """A dict of hyperparameters, read and written through attributes; a copy of the view is no longer one.
+
+    It is a dict with the same entries, for code that reads dicts without their methods (`json`).
+    """
+
+    def __init__(self, source: dict[str, Any]) -> None:
+        dict.__init__(self, source)
+        object.__setattr__(self, "_source", source)
+        if (yaml := sys.modules.get("yaml")) is not None:
+            yaml.representer.SafeRepresenter.add_representer(AttributeView, _represented)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.__dict__["_source"][key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.__dict__["_source"][key] = value
+        dict.__setitem__(self, key, value)
+
+    def __delitem__(self, key: str) -> None:
+        del self.__dict__["_source"][key]
+        dict.pop(self, key, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dict__["_source"])
+
+    def __len__(self) -> int:
+        return len(self.__dict__["_source"])
+
+    def __ior__(self, other: Any) -> Any:  # type: ignore[override,misc]  dict's adds to this object alone
+        self.update(other)
+        return self
+
+    def __or__(self, other: Any) -> Any:
+        return AttributeDict({**self, **other})
+
+    def copy(self) -> AttributeDict:
+        return AttributeDict(self)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return AttributeDict, (dict(self),)
+
+
+def _represented(dumper: Any, view: AttributeView) -> Any:
+    return dumper.represent_dict(dict(view))
 
 
 def with_attributes(value: Any) -> Any:

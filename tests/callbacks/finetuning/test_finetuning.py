@@ -343,3 +343,26 @@ class Two(Net):
 
     def configure_optimizers(self):
         return [torch.optim.SGD(self.head.parameters(), 0.1), torch.optim.SGD(self.head.parameters(), 0.1)]
+
+
+class Token(nn.Module):
+    """A parameter next to a child, as the class token of a transformer."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.cls_token = nn.Parameter(torch.zeros(size))
+        self.block = nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_parameter_next_to_children_is_frozen_whatever_its_values(size):
+    backbone = nn.Sequential(Token(size))
+    BaseFinetuning.freeze(backbone)
+    assert [name for name, parameter in backbone.named_parameters() if parameter.requires_grad] == []
+    assert len(list(BaseFinetuning.filter_params(backbone, requires_grad=False))) == 3
+    BaseFinetuning.make_trainable(backbone)
+    assert all(parameter.requires_grad for parameter in backbone.parameters())
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)
+    BaseFinetuning.freeze(backbone)
+    BaseFinetuning.unfreeze_and_add_param_group(backbone, optimizer)
+    assert {id(p) for p in optimizer.param_groups[1]["params"]} == {id(p) for p in backbone.parameters()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from argparse import Namespace
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+import yaml
 from torch import nn
 
+from lightlib.conventions import LIGHTNING, following
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.values.hparams import AttributeDict, plain_hparams
@@ -279,6 +282,85 @@ class TestAttributeDict:
         made = copied(AttributeDict(a=[1]))
         assert made == {"a": [1]}
         assert type(made) is AttributeDict
+
+
+class TestDictsAsAttributes:
+    """Reading one as an attribute gives a view; what is stored is the object that was given."""
+
+    def given(self):
+        opt = {"lr": 0.1, "more": {"names": ["a"], "deep": {"x": 1}}}
+        return opt, Optimized(opt=opt)
+
+    def test_the_given_object_stays(self):
+        opt, module = self.given()
+        assert module.hparams.opt.more.deep.x == 1
+        assert module.hparams["opt"] is opt
+        assert (type(opt["more"]), type(opt["more"]["deep"])) == (dict, dict)
+        assert yaml.safe_load(yaml.safe_dump(dict(module.hparams))) == {"opt": opt}
+
+    def test_loggers_get_plain_dicts(self):
+        class Records(Logger):
+            name, version, got = "a", "0", ()
+
+            def log_metrics(self, metrics, step=None):
+                pass
+
+            def log_hyperparams(self, params, *args):
+                self.got = (*self.got, params)
+
+        _, module = self.given()
+        assert module.hparams.opt.lr == 0.1
+        logger = Records()
+        quiet_trainer(logger=logger).fit(module, batches(1))
+        assert type(logger.got[0]["opt"]) is dict
+        assert type(logger.got[0]["opt"]["more"]) is dict
+
+    def test_a_change_through_the_view_is_one_of_the_dict(self):
+        opt, module = self.given()
+        view = module.hparams.opt
+        view.lr = 1
+        view["more"] = {"names": []}
+        view.more.names.append("b")
+        view.update(momentum=0.9)
+        view |= {"nesterov": True}
+        assert view.setdefault("decay", 0.5) == 0.5
+        assert view.pop("nesterov") is True
+        del view.decay
+        assert opt == {"lr": 1, "more": {"names": ["b"]}, "momentum": 0.9} == view
+        opt["lr"] = 2
+        assert (view.lr, view["lr"], view.get("lr"), dict(view)["lr"], {**view}["lr"]) == (2, 2, 2, 2, 2)
+        view.clear()
+        assert opt == {}
+        assert not view
+
+    def test_the_view_is_a_dict_for_other_code(self):
+        opt, module = self.given()
+        view = module.hparams.opt
+        assert isinstance(view, dict)
+        assert json.loads(json.dumps(view)) == opt == view
+        assert yaml.safe_load(yaml.safe_dump(view)) == opt
+        assert list(view) == list(view.keys()) == ["lr", "more"]
+        assert (len(view), "lr" in view, "x" in view) == (2, True, False)
+        assert view | {"lr": 3} == {**opt, "lr": 3}
+        assert str(view.more) == str(AttributeDict(opt["more"]))
+        with pytest.raises(AttributeError, match="No hyperparameter is named 'x'"):
+            view.x  # noqa: B018  the property raises
+
+    @pytest.mark.parametrize(
+        "copied", [copy.copy, copy.deepcopy, lambda view: view.copy(), lambda view: pickle.loads(pickle.dumps(view))]
+    )
+    def test_a_copy_is_no_view(self, copied):
+        opt, module = self.given()
+        made = copied(module.hparams.opt)
+        assert made == opt
+        made.lr = 7
+        assert opt["lr"] == 0.1
+        assert type(made) is AttributeDict
+
+    def test_under_compat_it_is_the_object_itself(self):
+        opt, module = self.given()
+        with following(LIGHTNING):
+            assert module.hparams.opt is opt
 
 
 class TestInitial:
