@@ -94,12 +94,14 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         inspect_callback(callback)
     stateful = [c for c in callbacks if overrides(c, Callback, "state_dict") or overrides(c, Callback, "sharded_state")]
     keys = [c.state_key for c in stateful]
-    for key in keys:
+    for callback, key in zip(stateful, keys, strict=True):
         if keys.count(key) > 1:
+            by_arguments = type(callback).state_key is not Callback.state_key
             raise MisconfigurationException(
                 f"Two callbacks would save their state under the key {key!r}.",
                 expected="a different state_key for every stateful callback.",
-                fix="override `state_key` in one of them, or give them different arguments.",
+                fix="override `state_key` in one of them"
+                + (", or give them different arguments." if by_arguments else "."),
             )
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import prune
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
@@ -134,6 +135,21 @@ def parameters_in(owner: str, pl_module: nn.Module, given: Any, names: Sequence[
                 fix=example,
             )
     return [(layer, name) for layer, name in given]
+
+
+def described(given: Any) -> tuple[str, ...]:
+    """Return the layer, name and shape of each pair of the user, in words that are the same in every run."""
+    pairs = given if isinstance(given, (list, tuple)) else ()
+    return tuple(
+        f"{type(pair[0]).__name__}.{pair[1]}{_shape(*pair)}"
+        for pair in pairs
+        if isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], nn.Module)
+    )
+
+
+def _shape(layer: nn.Module, name: str) -> list[int]:
+    parameter = getattr(layer, name, None) if isinstance(name, str) else None
+    return [] if parameter is None or is_lazy(parameter) else list(parameter.shape)
 
 
 def _has(layer: nn.Module, name: str) -> bool:

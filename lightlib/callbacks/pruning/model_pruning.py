@@ -18,6 +18,7 @@ from lightlib.callbacks.pruning.arguments import (
     Layers,
     check_amount,
     check_flag,
+    described,
     parameters_in,
     pruning_function,
 )
@@ -123,6 +124,12 @@ class ModelPruning(Callback):
         self._first: dict[str, Tensor] = {}  # values to go back to, by the parameter's number
         self._handles: list[Any] = []
         self._last_step = -1  # after which it ran
+
+    @property
+    def state_key(self) -> str:
+        """Several can be used together when they differ in the method, or in the names or shapes of parameters."""
+        given = described(self._given) or tuple(self._parameter_names)
+        return self._generate_state_key(pruning_fn=self._pruning_method_name, parameters=given)
 
     # to override
     def filter_parameters_to_prune(self, parameters_to_prune: Layers = ()) -> Layers:
@@ -280,7 +287,7 @@ class ModelPruning(Callback):
         if not self._make_pruning_permanent or not any(mask_of(*one) is not None for one in self._parameters_to_prune):
             return
         if "callbacks" in checkpoint:
-            checkpoint[TRAINED] = state
+            checkpoint.setdefault(TRAINED, state)  # another one may have taken the masks from `state_dict` already
         checkpoint["state_dict"] = without_masks(state)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:

@@ -243,6 +243,45 @@ class TestResume:
         unbroken = fit(made(), SavesAt(tmp_path / "a.ckpt", step), module=Validated())
         assert same(fit(made(), module=Validated(), ckpt_path=tmp_path / "a.ckpt"), unbroken)
 
+    @pytest.mark.parametrize("permanent", [True, False])
+    @pytest.mark.parametrize("step", [6, 8])
+    def test_several(self, step, permanent, tmp_path):
+        """One prunes the first layer and one the second; each has its state, and the file the masks of both."""
+
+        def run(*callbacks, **arguments):
+            module = Net()
+            layers = [[(module.net[number], "weight")] for number in (0, 2)]
+            options = {"lottery": True, "make_pruning_permanent": permanent}
+            several = [pruning(parameters_to_prune=layer, **options) for layer in layers]
+            several.append(pruning("random_unstructured", parameter_names=["bias"], **options))
+            return fit(*several, *callbacks, module=module, **arguments)
+
+        unbroken = run(SavesAt(tmp_path / "a.ckpt", step))
+        assert same(run(ckpt_path=tmp_path / "a.ckpt"), unbroken)
+        content = torch.load(tmp_path / "a.ckpt", weights_only=True)
+        assert [key for key in content["callbacks"] if "ModelPruning" in key] == [
+            "ModelPruning{'pruning_fn': 'l1_unstructured', 'parameters': ('Linear.weight[8, 4]',)}",
+            "ModelPruning{'pruning_fn': 'l1_unstructured', 'parameters': ('Linear.weight[2, 8]',)}",
+            "ModelPruning{'pruning_fn': 'random_unstructured', 'parameters': ('bias',)}",
+        ]
+
+    def test_two_with_the_same_key_are_refused_with_a_fix_that_helps(self):
+        with pytest.raises(MisconfigurationException, match="Two callbacks would save their state under the key"):
+            fit(pruning(), pruning(amount=0.1))
+        fit(pruning(), pruning("random_unstructured", amount=0.1))
+
+    @pytest.mark.parametrize("lottery", [True, False])
+    def test_a_file_with_the_name_of_the_class_as_key(self, lottery, tmp_path):
+        """As lightlib and Lightning wrote it."""
+        path = tmp_path / "a.ckpt"
+        unbroken = fit(pruning(lottery=lottery), SavesAt(path, 8))
+        content = torch.load(path, weights_only=True)
+        key = pruning().state_key
+        content["callbacks"] = {"ModelPruning" if k == key else k: v for k, v in content["callbacks"].items()}
+        torch.save(content, path)
+        assert "ModelPruning" in content["callbacks"]
+        assert same(fit(pruning(lottery=lottery), ckpt_path=path), unbroken)
+
     def test_from_other_first_weights(self, tmp_path):
         """The first values to go back to are those of the run, and not those of the program that resumes it."""
         unbroken = fit(pruning(lottery=True), SavesAt(tmp_path / "a.ckpt", 8))
