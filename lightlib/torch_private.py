@@ -28,6 +28,7 @@ __all__ = [
     "gather_groups",
     "give_memory",
     "has_gradient_hooks",
+    "is_in_backward",
     "is_profiled",
     "is_view",
     "non_persistent_buffers",
@@ -81,6 +82,11 @@ def scale_of(scaler: torch.amp.GradScaler) -> Tensor:
 def has_gradient_hooks(parameter: nn.Parameter) -> bool:
     """Return whether `parameter` has gradient hooks."""
     return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))  # noqa: SLF001
+
+
+def is_in_backward() -> bool:
+    """Whether this thread runs a backward pass, in which activation checkpointing calls modules again."""
+    return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001
 
 
 def is_view(tensor: Tensor) -> bool:

@@ -62,6 +62,7 @@ class Placement:
         trains: Whether a forward pass may be followed by a backward pass.
         optimizers: The wrapped optimizers of its parameters.
         called: What is called to run the module: itself, or what the strategy has put around it.
+        is_running: Whether the strategy runs the module now.
     """
 
     def __init__(self, strategy: Strategy, module: nn.Module, trains: bool = True) -> None:
@@ -71,6 +72,7 @@ class Placement:
         self.by: Callable[..., None] | None = None
         self.forwards = 0
         self.trains = trains
+        self.is_running = False
         self.optimizers: list[Any] = []
         strategy.setup(module, dict.fromkeys(_STEPS, _run))
 
@@ -86,12 +88,20 @@ class Placement:
     def train(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call `method` so that the strategy can reduce the gradients of a backward pass."""
         self.forwards = number = self.forwards + 1
-        return self.strategy.forward_backward((method, args, kwargs), number, self._note, self.sync)
+        outer, self.is_running = self.is_running, True
+        try:
+            return self.strategy.forward_backward((method, args, kwargs), number, self._note, self.sync)
+        finally:
+            self.is_running = outer
 
     def evaluate(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call `method` without a backward pass after it."""
         self.forwards = number = self.forwards + 1
-        return self.strategy.validation_step((method, args, kwargs), number)
+        outer, self.is_running = self.is_running, True
+        try:
+            return self.strategy.validation_step((method, args, kwargs), number)
+        finally:
+            self.is_running = outer
 
     def _note(self, output: Any, by: Callable[..., None] | None = None, parts: int = 1) -> None:
         self.by = by

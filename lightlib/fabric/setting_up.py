@@ -19,6 +19,7 @@ from lightlib.data.sharding import DataShard
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.fabric.attached import Attached
 from lightlib.fabric.events import DirectLog, Events
+from lightlib.fabric.guard import BypassGuard
 from lightlib.fabric.loader import FabricLoader
 from lightlib.fabric.placement import Blank, Placement
 from lightlib.fabric.refusals import (
@@ -119,6 +120,8 @@ class SettingUp(Events):
             wrapped = FabricModule(placement, compiler if compiles else None)
             if isinstance(module, Module):
                 self._attach(module, wrapped, placement)
+            if BypassGuard.is_needed(placement):
+                module.register_forward_pre_hook(BypassGuard(placement))
             stepped = [self._wrap(group.optimizer, one) for group, one in zip(groups, replacements, strict=True)]
             for group, optimizer in zip(groups, stepped, strict=True):
                 group.restore_state(optimizer)
