@@ -47,6 +47,19 @@ class Mixtures(Decoder):
         return torch.optim.AdamW(self.parameters(), 1e-3, eps=1e-4, **self.options)
 
 
+class Deep(Decoder):
+    """Its only containers are in the experts, and have more layers than it has itself."""
+
+    def __init__(self):
+        super().__init__()
+        del self.blocks
+        experts = [nn.Sequential(nn.Linear(WIDTH, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, WIDTH)) for _ in "1234"]
+        self.mixture = MixtureOfExperts(nn.Linear(WIDTH, 4), experts, top_k=2)
+
+    def forward(self, text):
+        return self.head(self.norm(self.mixture(self.words(text))))
+
+
 OPTIONS = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2}
 
 
@@ -66,6 +79,27 @@ def test_two_processes_compute_what_one_does(sizes):
     assert_same(alone, both[0])
     assert [one["experts"] for one in both] == [["0", "1"], ["2", "3"]]
     assert both[0]["kinds"] == {"DTensor"}
+
+
+def run_deep(rank, sizes):
+    devices = max(1, sizes.get("replicate", 1)) * max(1, sizes.get("shard", 1))
+    return trained(seeded(Deep), MeshStrategy(**sizes), devices, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"shard": 2, "expert": 2},
+        {"replicate": 2, "expert": 2},
+        {"shard": 2},
+        {"replicate": 2, "shard": 2, "expert": 2},
+        {"shard": 4, "expert": 4},
+    ],
+)
+def test_experts_that_are_the_only_containers(sizes):
+    alone = trained(seeded(Deep), **OPTIONS)
+    processes = max(1, sizes.get("replicate", 1)) * max(1, sizes.get("shard", 1))
+    assert_same(alone, ranks(processes, run_deep, sizes)[0])
 
 
 def test_copies_of_shared_out_experts():

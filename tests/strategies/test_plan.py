@@ -73,3 +73,11 @@ class TestBlocks:
         found = container_of(module)
         assert found is not None
         assert found[0] == "other.blocks"
+
+    def test_nor_are_layers_within_experts(self):
+        deep = nn.Sequential(nn.Linear(2, 2), nn.ModuleList(nn.Linear(2, 2) for _ in range(5)), nn.Linear(2, 2))
+        mixture = MixtureOfExperts(nn.Linear(2, 4), [deep for _ in range(4)])
+        assert container_of(nn.ModuleDict({"moe": mixture})) is None
+        assert blocks_of(nn.ModuleDict({"moe": mixture}), ParallelPlan()) == {}
+        small = nn.ModuleDict({"moe": mixture, "other": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))})
+        assert list(blocks_of(small, ParallelPlan())) == ["other.0", "other.1"]

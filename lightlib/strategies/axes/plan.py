@@ -125,13 +125,16 @@ def blocks_of(module: nn.Module, plan: ParallelPlan, chosen: Any = None) -> dict
 
 
 def container_of(module: nn.Module) -> tuple[str, nn.Module] | None:
-    """Return name and value of the ModuleList or Sequential with the most children that have parameters."""
+    """Return name and value of the ModuleList or Sequential with the most children that have parameters.
+
+    Those of experts and within them do not count: experts are called side by side, each on the process that has it.
+    """
     best: tuple[str, nn.Module] | None = None
     most = 1
-    # called side by side, not in a row
-    experts = {id(part.experts) for part in module.modules() if isinstance(part, MixtureOfExperts)}
+    mixtures = [part for part in module.modules() if isinstance(part, MixtureOfExperts)]
+    within_experts = {id(part) for mixture in mixtures for part in mixture.experts.modules()}
     for name, part in module.named_modules():
-        if isinstance(part, (nn.ModuleList, nn.Sequential)) and id(part) not in experts:
+        if isinstance(part, (nn.ModuleList, nn.Sequential)) and id(part) not in within_experts:
             count = sum(any(True for _ in child.parameters()) for child in part.children())
             if count > most:
                 best, most = (name, part), count

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.strategies.axes.mixture import MixtureOfExperts
 from lightlib.strategies.axes.plan import ParallelPlan, no_such_module
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -134,6 +135,8 @@ def _largest(module: nn.Module, name: str = "") -> tuple[str, nn.Module] | None:
     """Return the outermost ModuleList or Sequential with the most layers."""
     if isinstance(module, (nn.ModuleList, nn.Sequential)) and _layers(module) > 1:
         return name, module
+    if isinstance(module, MixtureOfExperts):  # its experts are called side by side
+        return None
     found = [_largest(child, f"{name}.{key}" if name else key) for key, child in module.named_children()]
     held = [one for one in found if one is not None]
     return max(held, key=lambda one: _layers(one[1]), default=None)
