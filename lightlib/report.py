@@ -27,6 +27,7 @@ __all__ = [
     "share_rank",
     "warn",
     "warn_once",
+    "write_output",
 ]
 
 T = TypeVar("T")
@@ -66,6 +67,10 @@ class _ToStderr(logging.StreamHandler):  # type: ignore[type-arg]  # no [] befor
     @stream.setter
     def stream(self, stream: Any) -> None:
         self._instead = None if stream is sys.stderr else stream
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  its name in logging
+        with contextlib.suppress(ValueError):  # sys.stderr is closed
+            super().handleError(record)
 
 
 if not log.handlers and not logging.getLogger().handlers:
@@ -152,6 +157,28 @@ def warn(message: str, category: type[Warning] = LightlibWarning) -> None:
         seen = frame.f_globals.setdefault("__warningregistry__", {})
         module = frame.f_globals.get("__name__", "__main__")
         warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, seen)
+
+
+def write_output(write: Callable[..., object], *args: Any, **kwargs: Any) -> bool:
+    """Call a function that writes to stdout or stderr, and return whether it could.
+
+    A pipe without a reader, a full disk or a closed stream ends no run: the user is warned once.
+    """
+    try:
+        write(*args, **kwargs)
+    except (OSError, ValueError, AttributeError) as error:
+        closed = isinstance(error, ValueError) and "closed file" in str(error)
+        absent = isinstance(error, AttributeError) and "'NoneType'" in str(error) and None in (sys.stdout, sys.stderr)
+        if not (isinstance(error, OSError) or closed or absent):
+            raise
+        with contextlib.suppress(OSError, ValueError):  # stderr may be the same pipe
+            once.warn(
+                "output",
+                f"The output of the run cannot be written: {type(error).__name__}: {error}. The run continues without "
+                "it.",
+            )
+        return False
+    return True
 
 
 class Once:

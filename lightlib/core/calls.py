@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
+from lightlib import report
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.core.audit import Audit, audit
 from lightlib.core.metrics.results import to_floats
@@ -83,7 +84,11 @@ class TrainerCalls(TrainerViews):
         """Print on rank zero, above the progress bar."""
         bar = self.progress_bar_callback
         if self.is_global_zero:
-            (print if bar is None else bar.print)(*args, **kwargs)
+            write = print if bar is None else bar.print
+            if kwargs.get("file") is None:
+                report.write_output(write, *args, **kwargs)
+            else:
+                write(*args, **kwargs)
 
     def log_metrics_now(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Pass numbers to all loggers and to `on_log` at once."""

@@ -539,7 +539,7 @@ class Session(SessionState):
             if show is not None:
                 show(metrics, self.state.fn.value)
             else:
-                print(table(metrics, self.state.fn.value))  # noqa: T201  the user passed verbose=True
+                report.write_output(print, table(metrics, self.state.fn.value))
 
     def print_by(self, fn: str, show: Callable[[list[dict[str, float]], str], None]) -> None:
         """Print the metrics of ``"validate"`` or ``"test"`` by the user's function."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lightlib import report
+from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.core.processes import Processes
 from lightlib.data.seed import rng_state, set_rng_state
@@ -243,7 +244,11 @@ class Communication:
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on the first process of each machine."""
         if self.local_rank == 0:
-            builtins.print(*args, **kwargs)  # noqa: T201  the user's request
+            write = builtins.print
+            if kwargs.get("file") is None:
+                report.write_output(write, *args, **kwargs)
+            else:
+                write(*args, **kwargs)
 
     def to_device(self, obj: Any) -> Any:
         """Return a module, or the tensors in a collection, on the device of this process.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lightlib.callbacks.log_handlers import LogHandlers
 from lightlib.callbacks.progress.text import Moment, count, facts, number
 from lightlib.callbacks.progress.timed import TimedProgressBar
+from lightlib.callbacks.rich_console import console
 from lightlib.errors import MisconfigurationException
 
 if TYPE_CHECKING:
@@ -105,15 +106,15 @@ class RichProgressBar(TimedProgressBar):
             self.stop()
 
     def stop(self) -> None:
-        if self._live is not None:
-            console = self._live.console
-            self._handlers.restore()
-            self._live.transient = not self._rows
-            self._live.stop()
-            if self._rows and not (console.is_terminal or console.is_jupyter):
-                console.line()  # rich ends the line in a terminal only
-        self._live = None
+        live, self._live = self._live, None
+        has_rows = bool(self._rows)
         self._rows.clear()
+        if live is not None:
+            self._handlers.restore()
+            live.transient = not has_rows
+            live.stop()
+            if has_rows and not (live.console.is_terminal or live.console.is_jupyter):
+                live.console.line()  # rich ends the line in a terminal only
 
     def leave_epoch(self, moment: Moment) -> None:
         self._rows.pop("train", None)
@@ -127,11 +128,10 @@ class RichProgressBar(TimedProgressBar):
         return self._live
 
     def _start(self) -> Live:
-        from rich.console import Console  # optional: rich
         from rich.live import Live  # optional: rich
 
         if self._console is None:
-            self._console = Console(**self._console_kwargs)
+            self._console = console(**self._console_kwargs)
         live = Live(
             console=self._console,
             auto_refresh=False,  # no thread: drawn when a batch ends

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from lightlib import report
 from lightlib.callbacks.progress.base import ProgressBar
 from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit, remaining_in_run
 from lightlib.callbacks.progress.text import Moment
@@ -69,7 +70,7 @@ class TimedProgressBar(ProgressBar, ABC):
     def disable(self) -> None:
         super().disable()
         self._due = math.inf
-        self.stop()
+        self._show(self.stop)
 
     def enable(self) -> None:
         super().enable()
@@ -157,21 +158,27 @@ class TimedProgressBar(ProgressBar, ABC):
         self._opened[stage] = now
         self._paces.pop(stage, None)
         self._batch_idx, self._loader = -1, 0
-        self.open(stage)
+        self._show(self.open, stage)
         if self.is_enabled:
             self._due = 0.0  # the first batch starts the pace
 
     def _end(self, stage: str, moment: Moment | None) -> None:
         if stage in self._stages:
             self._stages.remove(stage)
-            self.close(stage, moment)
+            self._show(self.close, stage, moment)
         if not self._stages:
             self._due = math.inf
 
     def _stop(self) -> None:
         self._stages.clear()
         self._due = math.inf
-        self.stop()
+        self._show(self.stop)
+
+    def _show(self, show: Callable[..., None], *args: Any) -> None:
+        """Call a method that writes; a bar that cannot be written is switched off."""
+        if not report.write_output(show, *args):
+            super().disable()
+            self._due = math.inf
 
     def _draw_before_batches(self, trainer: Trainer, pl_module: Module) -> None:
         now = monotonic()
@@ -205,8 +212,9 @@ class TimedProgressBar(ProgressBar, ABC):
     def _draw_stage(self, trainer: Trainer, pl_module: Module, now: float) -> None:
         stage = self._stages[-1]
         moment = self._train_moment if stage == "train" else self._evaluation_moment
-        self.draw(stage, moment(trainer, pl_module, now))
-        self._next_draw = self._due = monotonic() + self.seconds_between_draws
+        self._show(self.draw, stage, moment(trainer, pl_module, now))
+        self._next_draw = monotonic() + self.seconds_between_draws
+        self._due = self._next_draw if self.is_enabled else math.inf
 
     def _measure_validation(self, stage: str, now: float) -> None:
         if "train" in self._paces and len(self._stages) > 1:
@@ -218,7 +226,7 @@ class TimedProgressBar(ProgressBar, ABC):
 
     def _finish_epoch(self, trainer: Trainer, pl_module: Module) -> None:
         if self._unfinished and self.leave and self.is_enabled:
-            self.leave_epoch(self._train_moment(trainer, pl_module, monotonic()))
+            self._show(self.leave_epoch, self._train_moment(trainer, pl_module, monotonic()))
         self._unfinished = False
 
     # what

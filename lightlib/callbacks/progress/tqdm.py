@@ -166,9 +166,11 @@ class TQDMProgressBar(TimedProgressBar):
 
     def _close(self, stage: str) -> None:
         bar = self._closed[stage] = self._bars.pop(stage)
-        bar.close()
-        if not self._bars:
-            self._handlers.restore()
+        try:
+            bar.close()
+        finally:
+            if not self._bars:
+                self._handlers.restore()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the bars: they hold on to the terminal."""

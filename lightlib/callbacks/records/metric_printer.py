@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit, remaining_in_run
@@ -264,8 +265,7 @@ class MetricPrinter(Callback):
         return f"{value:.{self.digits}{'e' if tiny else 'f'}}"
 
     def _print(self, place: str, words: list[str]) -> None:
-        sys.stdout.write("  ".join([place, *words]) + "\n")
-        sys.stdout.flush()
+        report.write_output(print, "  ".join([place, *words]), flush=True)
 
 
 def _is_number(value: Any) -> bool:

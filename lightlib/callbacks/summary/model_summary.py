@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.rich_console import console
 from lightlib.callbacks.summary.held_memory import described, expected_memory, three_digits
 from lightlib.callbacks.summary.rows import OTHERS, Layer, Listed, merged
 from lightlib.conventions import active
@@ -258,7 +259,7 @@ class ModelSummary(Callback):
         summary = _of_all(trainer, pl_module, self.max_depth)
         if trainer.is_global_zero and self._shown != str(summary):
             self._shown = str(summary)
-            self.show(summary, **self.summarize_kwargs)
+            report.write_output(self.show, summary, **self.summarize_kwargs)
 
     def show(self, summary: Summary, **summarize_kwargs: Any) -> None:
         """Show the summary; called on rank zero only."""
@@ -274,11 +275,10 @@ class RichModelSummary(ModelSummary):
     """
 
     def show(self, summary: Summary, **summarize_kwargs: Any) -> None:
-        from rich.console import Console  # optional: rich
         from rich.table import Table  # optional: rich
         from rich.text import Text  # optional: rich
 
-        console = Console()
+        shown = console()
         table = Table(**{"header_style": "bold", **summarize_kwargs})
         columns = summary.columns()
         for title in columns:
@@ -286,9 +286,9 @@ class RichModelSummary(ModelSummary):
         for row in zip(*columns.values(), strict=True):
             table.add_row(*map(Text, row))
         if summary.layers:
-            console.print(table)
+            shown.print(table)
         for name, value in summary.totals().items():
-            console.print(Text.assemble((name, "bold"), ": ", value))
+            shown.print(Text.assemble((name, "bold"), ": ", value))
 
 
 def _of_all(trainer: Trainer, module: nn.Module, max_depth: int) -> Summary:
