@@ -84,6 +84,7 @@ class EarlyStopping(Callback):
         check_on_train_epoch_end: bool | None = None,
         log_rank_zero_only: bool = False,
     ) -> None:
+        super().__init__()
         check_monitor("EarlyStopping", monitor)
         self.monitor = monitor
         self._direction = Direction("EarlyStopping", monitor, mode)

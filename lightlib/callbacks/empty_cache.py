@@ -38,6 +38,7 @@ class EmptyCache(Callback):
     def __init__(
         self, every_n_steps: int | None = None, after_epoch: bool = True, after_validation: bool = True
     ) -> None:
+        super().__init__()
         if every_n_steps is not None:
             check_int("EmptyCache", "every_n_steps", every_n_steps, 1)
         self.every_n_steps, self.after_epoch, self.after_validation = every_n_steps, after_epoch, after_validation

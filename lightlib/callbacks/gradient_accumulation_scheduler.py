@@ -32,6 +32,7 @@ class GradientAccumulationScheduler(Callback):
     """
 
     def __init__(self, scheduling: Mapping[int, int]) -> None:
+        super().__init__()
         _check(scheduling)
         self.scheduling = {0: 1, **dict(sorted(scheduling.items()))}
         self._in_use = 1

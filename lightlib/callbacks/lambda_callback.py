@@ -31,6 +31,7 @@ class LambdaCallback(Callback):
     """
 
     def __init__(self, **hooks: Callable[..., Any]) -> None:
+        super().__init__()
         for name, function in hooks.items():
             if name not in _HOOKS:
                 raise ArgumentTypeError(

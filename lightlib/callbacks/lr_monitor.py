@@ -55,6 +55,7 @@ class LearningRateMonitor(Callback):
         log_key_prefix: str | None = None,
         largest_group: bool = False,
     ) -> None:
+        super().__init__()
         if logging_interval not in (None, "step", "epoch"):
             raise UnknownNameError(
                 "logging_interval",

@@ -58,6 +58,7 @@ class BasePredictionWriter(Callback):
     """
 
     def __init__(self, write_interval: Literal["batch", "epoch", "batch_and_epoch"] = "batch") -> None:
+        super().__init__()
         values = [interval.value for interval in WriteInterval]
         if write_interval not in values:
             raise MisconfigurationException(

@@ -1,4 +1,4 @@
-"""The console of rich that callbacks print with: a broken pipe is an error that they handle, and ends no program."""
+"""The console of rich that callbacks print with; a broken pipe does not end the program."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ class TerminateOnNaN(Callback):
     """
 
     def __init__(self, check_every_n_steps: int = 1) -> None:
+        super().__init__()
         check_int(
             "TerminateOnNaN", "check_every_n_steps", check_every_n_steps, 1, "TerminateOnNaN(check_every_n_steps=10)"
         )

@@ -47,6 +47,7 @@ class Timer(Callback):
         interval: Literal["step", "epoch"] = "step",
         verbose: bool = True,
     ) -> None:
+        super().__init__()
         if interval not in ("step", "epoch"):
             raise UnknownNameError("interval", interval, ("step", "epoch"), fix='Timer(…, interval="step")')
         self.duration = _seconds(duration)

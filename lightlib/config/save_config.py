@@ -51,6 +51,7 @@ class SaveConfigCallback(Callback):
         multifile: bool = False,
         save_to_log_dir: bool = True,
     ) -> None:
+        super().__init__()
         self.parser = parser
         self.config = config
         self.config_filename = config_filename

@@ -1,4 +1,4 @@
-"""Attachment: what a module is attached to, which a call of another Trainer within a run restores when it ends."""
+"""Attachment: the run of a module, restored when a nested call of another Trainer ends."""
 
 from __future__ import annotations
 

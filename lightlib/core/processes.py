@@ -17,7 +17,7 @@ from lightlib.strategies.strategy import Strategy
 
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 _watch: list[Watch] = []  # one per process, however many Trainers it has
-_watched: list[Processes] = []  # those whose calls are watched; a hook of one may call another Trainer
+_watched: list[Processes] = []  # those with a watched call; a hook may call another Trainer
 
 
 class _Owner(Protocol):
@@ -109,7 +109,7 @@ class Processes:
         return f"{run.stage}, epoch {progress.epoch}, batch {progress.epoch_batch}, step {progress.step}"
 
     def end(self) -> None:
-        """End the watch of the call; the call from whose hook it was made is watched again."""
+        """End the watch of the call; the outer call, if there is one, is watched again."""
         if self.watch is None or self not in _watched:
             return
         self.watch.stop()
@@ -118,7 +118,7 @@ class Processes:
             _watched[-1].watch_again()
 
     def watch_again(self) -> None:
-        """Watch the call from whose hook another one was made."""
+        """Watch this call again after a nested one."""
         assert self.watch is not None
         assert self._signals is not None
         self._watch_call(self.watch, self._signals)

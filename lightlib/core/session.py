@@ -88,7 +88,7 @@ class Session(SessionState):
         self._once = report.Once() if once is None else once
         self._unmet: Any = None  # the strategy for trials: as the Trainer's was before the processes met
         self._call: Call | None = None
-        self._attachment: Attachment | None = None  # of the call from whose hook this one is made
+        self._attachment: Attachment | None = None  # of the call around this one
         self._attached: list[tuple[Any, Any]] = []  # callbacks, and the modules that they had before this call
         self.is_open = False
         self._printers: dict[str, Callable[[list[dict[str, float]], str], None]] = {}

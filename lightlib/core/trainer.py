@@ -179,6 +179,7 @@ class Trainer(TrainerCalls):
         model_registry: str | None = None,
         suggest_integrations: bool = True,
     ) -> None:
+        super().__init__()
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self.settings = Settings.of(arguments)
         # Kept, so that a process that gets a copy of the Trainer has the options of the store.

@@ -39,6 +39,7 @@ class CombinedLoader:
     """
 
     def __init__(self, iterables: Any, mode: Mode = "min_size") -> None:
+        super().__init__()
         if mode not in MODES:
             raise UnknownNameError("mode of CombinedLoader", mode, MODES)
         self.iterables = iterables

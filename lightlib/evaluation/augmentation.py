@@ -60,6 +60,7 @@ class TestTimeAugmentation(Callback):
         module: str | None = None,
         stages: str | tuple[str, ...] | list[str] = ("test", "predict"),
     ) -> None:
+        super().__init__()
         self._views = _checked_views(augmentations)
         if isinstance(merge, str) and merge not in _MERGES:
             raise UnknownNameError(

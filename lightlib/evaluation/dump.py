@@ -120,6 +120,7 @@ class PredictionDump(Callback):
         select: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         overwrite: bool = False,
     ) -> None:
+        super().__init__()
         if not isinstance(path, (str, os.PathLike)):
             raise ArgumentTypeError(
                 f"PredictionDump(path={shown(path)}).", expected="a path or a URL.", fix="path='dumps'"

@@ -68,6 +68,7 @@ class Metric(ABC):
         prefix: str | None = None,
         collect_dir: str | os.PathLike[str] | None = None,
     ) -> None:
+        super().__init__()
         owner = type(self).__name__
         if collect_device not in _DEVICES:
             raise UnknownNameError(

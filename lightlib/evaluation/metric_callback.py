@@ -64,6 +64,7 @@ class MetricCallback(Callback):
         prefix: str | None = None,
         prog_bar: bool = False,
     ) -> None:
+        super().__init__()
         self.stages = check_stages("MetricCallback", stages, _STAGES)
         if inputs is not None and not callable(inputs):
             raise ArgumentTypeError(

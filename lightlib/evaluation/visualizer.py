@@ -60,6 +60,7 @@ class SampleVisualizer(Callback):
         columns: int | None = None,
         stages: str | tuple[str, ...] | list[str] = "val",
     ) -> None:
+        super().__init__()
         if draw is not None and not callable(draw):
             raise ArgumentTypeError(
                 f"SampleVisualizer(draw={shown(draw)}).",

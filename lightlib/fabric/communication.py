@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from lightlib import report
-from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.core.processes import Processes
 from lightlib.data.seed import rng_state, set_rng_state

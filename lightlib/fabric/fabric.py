@@ -91,6 +91,7 @@ class Fabric(SettingUp):
         callbacks: Any = None,
         loggers: FabricLogger | list[FabricLogger] | None = None,
     ) -> None:
+        super().__init__()
         nodes = integer("num_nodes", num_nodes, 1)
         accelerator, devices, plugins = arguments_of(strategy, accelerator, devices, plugins)
         self.accelerator, self.devices = choose(accelerator, devices)

@@ -1,4 +1,4 @@
-"""BypassGuard: warns when the user calls the original module in place of the one that Fabric.setup returned."""
+"""BypassGuard: warns when the original module is called in place of the one from Fabric.setup."""
 
 from __future__ import annotations
 

@@ -60,6 +60,7 @@ python train.py'
         options: Sequence[str] = (),
         engine: str = "docker",
     ) -> None:
+        super().__init__()
         _check_text(image=image)
         _check_text(**{name: one for name, one in {"address": address, "gpus": gpus}.items() if one is not None})
         _check_number("num_nodes", num_nodes, 1, 2**20)

@@ -50,6 +50,7 @@ class CometLogger(Logger):
         prefix: str | None = None,
         **kwargs: Any,
     ) -> None:
+        super().__init__()
         self._start = {
             "api_key": api_key,
             "workspace": workspace,

@@ -31,6 +31,7 @@ class Fanout:
     """
 
     def __init__(self, loggers: Sequence[Logger]) -> None:
+        super().__init__()
         self.loggers = tuple(loggers)
         self._failures: Counter[tuple[int, str]] = Counter()
         self._unrecorded: set[str] = set()

@@ -125,6 +125,7 @@ class DummyLogger(Logger):
     """A logger that accepts everything and records nothing; replaces the loggers in ``fast_dev_run``."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._experiment = DummyExperiment()
 
     @property

@@ -69,6 +69,7 @@ class MLFlowLogger(Logger):
         run_id: str | None = None,
         synchronous: bool | None = None,
     ) -> None:
+        super().__init__()
         self._directory = os.path.expanduser(os.fspath(save_dir or _DIRECTORY))
         self._tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _local_store(self._directory)
         self._experiment_name = experiment_name

@@ -16,6 +16,7 @@ class NeptuneLogger(DummyLogger):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
         raise MisconfigurationException(
             "NeptuneLogger cannot be used: neptune.ai has closed its service, so there is no server to log to.",
             expected="a logger whose service exists.",

@@ -47,6 +47,7 @@ class VersionLogger(FabricLogger, ABC):
     def __init__(
         self, save_dir: str | os.PathLike[str], name: str | None, version: int | str | None, prefix: str
     ) -> None:
+        super().__init__()
         if not isinstance(save_dir, (str, os.PathLike)):
             raise ArgumentTypeError(
                 f"save_dir is {save_dir!r}.", expected="a path or a URL.", fix="use for example save_dir='logs'."

@@ -66,6 +66,7 @@ class WandbLogger(Logger):
         add_file_policy: Literal["mutable", "immutable"] = "mutable",
         **kwargs: Any,
     ) -> None:
+        super().__init__()
         if offline and log_model:
             raise MisconfigurationException(
                 f"WandbLogger(log_model={log_model!r}, offline=True): an offline run cannot upload checkpoints.",

@@ -72,6 +72,7 @@ class LossScaler:
     """
 
     def __init__(self, settings: Settings = None, device_type: str = "cuda") -> None:
+        super().__init__()
         check_settings(settings)
         self.grad_scaler, self._rule = made_of(settings, device_type)
         self._unscaled: set[int] = set()

@@ -68,6 +68,7 @@ class Profiler(ABC):
     default_filename: str = "profile"
 
     def __init__(self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None) -> None:
+        super().__init__()
         self.dirpath = dirpath
         self.filename = filename
         self.stage: str | None = None

@@ -52,6 +52,7 @@ class Throughput:
         *,
         data_size: int | None = None,
     ) -> None:
+        super().__init__()
         for name, value, least in (("world_size", world_size, 1), ("window_size", window_size, 2)):
             _check(name, value, least)
         _check("data_size", 1 if data_size is None else data_size, 1)

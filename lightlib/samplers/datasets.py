@@ -30,6 +30,7 @@ class RepeatDataset(Dataset[Any]):
     """
 
     def __init__(self, dataset: Any, times: int) -> None:
+        super().__init__()
         owner = type(self).__name__
         self.dataset, self.times = dataset, check_int(owner, "times", times, 1)
         self._size = size_of(owner, dataset)
@@ -68,6 +69,7 @@ class ClassBalancedDataset(Dataset[Any]):
     """
 
     def __init__(self, dataset: Any, threshold: float, classes: Any = None) -> None:
+        super().__init__()
         owner = type(self).__name__
         _check_threshold(owner, threshold)
         self.dataset, self.threshold = dataset, threshold

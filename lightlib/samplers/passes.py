@@ -74,6 +74,7 @@ class InfiniteSampler(Sampler[int]):
     """
 
     def __init__(self, data: Any, num_samples: int | None = None, *, shuffle: bool = True, seed: int = 0) -> None:
+        super().__init__()
         owner = type(self).__name__
         self.size = size_of(owner, data)
         self.num_samples = None if num_samples is None else check_int(owner, "num_samples", num_samples, 1)
@@ -119,6 +120,7 @@ class RepeatSampler(Sampler[Any]):
     """
 
     def __init__(self, sampler: Any, times: int) -> None:
+        super().__init__()
         owner = type(self).__name__
         self.sampler, self.times, self.epoch = check_sampler(owner, sampler), check_int(owner, "times", times, 1), 0
 
@@ -157,6 +159,7 @@ class SkipSampler(Sampler[Any]):
     """
 
     def __init__(self, sampler: Any, skip: int) -> None:
+        super().__init__()
         owner = type(self).__name__
         self.sampler, self.skip = check_sampler(owner, sampler), check_int(owner, "skip", skip, 0)
         try:

@@ -37,6 +37,7 @@ class SeededSampler(Sampler[Any], ABC):
     """
 
     def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
         self.seed = check_seed(type(self).__name__, seed)
         self.epoch = 0
 

@@ -41,6 +41,7 @@ class ParamScheduler:
     """
 
     def __init__(self, optimizer: Optimizer, param: str, scheduler: Callable[[Any], Any]) -> None:
+        super().__init__()
         if not callable(scheduler):
             raise ArgumentTypeError(
                 f"ParamScheduler got scheduler={scheduler!r} ({type(scheduler).__name__}).",

@@ -97,6 +97,7 @@ class MeshStrategy(Strategy):
         process_group_backend: str | None = None,
         launcher: Literal["subprocess", "spawn", "fork", "forkserver"] = "subprocess",
     ) -> None:
+        super().__init__()
         self._replicate: Replicate = axis_of("replicate", replicate, Replicate)
         self._shard: Shard = axis_of("shard", shard, Shard)
         # The order in which axes are applied. One of `shard` and `replicate` comes last, and averages gradients.

@@ -47,6 +47,7 @@ class SingleDeviceStrategy(Strategy):
         *,
         activation_checkpointing: bool | ActivationCheckpoint = False,
     ) -> None:
+        super().__init__()
         self._transforms = transform_of(activation_checkpointing, ActivationCheckpoint)
         self._undo: list[Callable[[], None]] = []
         self._device = torch.device(device) if device is not None else None

@@ -71,6 +71,7 @@ class ConvBNFusion:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.fused: list[tuple[str, str]] = []
         self.skipped: dict[str, str] = {}
         self.norms: list[nn.Module] = []

@@ -47,6 +47,7 @@ class Tuner:
     """
 
     def __init__(self, trainer: Trainer) -> None:
+        super().__init__()
         self._trainer = trainer
 
     def lr_find(

@@ -67,7 +67,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         "Lightning's names for limits of the Trainer, which are set by assignment",
     ),
     ("lightlib/core/metrics/.*", r"(slot\.)?metric\.\w+", "torchmetrics: its protocol for synchronisation"),
-    ("lightlib/callbacks/progress/.*", r"(bar|self\._live)\.\w+", "tqdm and rich: how a bar is changed"),
+    ("lightlib/callbacks/progress/.*", r"(bar|live)\.\w+", "tqdm and rich: how a bar is changed"),
     (
         "lightlib/checkpoint/storage/upload.py",
         r"self\.file\.closed",
@@ -84,14 +84,14 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         "bitsandbytes: how it quantizes a parameter in place",
     ),
     (
-        "lightlib/precision/chosen.py",
-        r"(parameter|buffer)\.data",
+        "lightlib/(precision/chosen|core/attachment).py",
+        r"(parameter|buffer|grad)\.data",
         "torch: how a cast keeps the object that an optimizer holds",
     ),
     ("lightlib/report.py", r"theirs\.rank", "lightning_utilities: its decorators read the rank there"),
     # Lightning's public protocol
     (
-        "lightlib/core/session(_state)?.py",
+        "lightlib/core/(session|session_state|attachment).py",
         r"(module|datamodule|owner)\.(trainer|device_mesh|_results)",
         "attributes of users' objects",
     ),

@@ -111,7 +111,7 @@ class Stream(IterableDataset):
 
 
 class Keyed(Dataset):
-    """A data set whose samples are named."""
+    """A data set with names for its samples."""
 
     def __getitem__(self, key):
         return torch.tensor([float(key[1])])

@@ -46,7 +46,7 @@ class Net(lightlib.Module):
 
 
 class Broken:
-    """A stream whose writes fail, as those to a pipe without a reader, a full disk, or a closed file."""
+    """A stream that cannot be written, like a pipe without a reader, a full disk, or a closed file."""
 
     encoding = "utf-8"
 

@@ -1,4 +1,4 @@
-"""Another Trainer is used with the module of a run: afterwards the run continues as if it had not been."""
+"""Another Trainer is used with the module of a run, which then continues as without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the original module in place of the one that fabric.setup returned: a warning, and no false alarm."""
+"""Calls of the original module after fabric.setup: a warning, and no false alarm."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_original_is_warned_about_once():
     (first, second), other = ranks(2, on_two, "ddp", cases)
     assert len(first[0]) == 1
     assert "Expected: calls of the module that fabric.setup returned." in first[0][0]
-    assert not first[1]  # the weights differ, as the warning says
+    assert not first[1]  # so the weights differ
     assert second == ([], True)
     assert [equal for _, equal in other] == [False, True]
 

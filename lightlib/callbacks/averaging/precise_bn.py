@@ -35,6 +35,7 @@ class PreciseBN(Callback):
     """
 
     def __init__(self, num_batches: int | None = 200, every_n_epochs: int = 1) -> None:
+        super().__init__()
         if num_batches is not None:
             check_int("PreciseBN", "num_batches", num_batches, 1)
         check_int("PreciseBN", "every_n_epochs", every_n_epochs, 1)

@@ -66,6 +66,7 @@ class StochasticWeightAveraging(Callback):
         avg_fn: Callable[[Tensor, Tensor, Any], Tensor] | None = None,
         device: torch.device | str | None = torch.device("cpu"),  # noqa: B008  Lightning's default; it is immutable
     ) -> None:
+        super().__init__()
         _check(type(self).__name__, swa_lrs, swa_epoch_start, annealing_strategy, avg_fn, device)
         check_int(type(self).__name__, "annealing_epochs", annealing_epochs, 0)
         self._swa_lrs, self._swa_epoch_start = swa_lrs, swa_epoch_start

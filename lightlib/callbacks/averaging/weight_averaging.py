@@ -57,6 +57,7 @@ class WeightAveraging(Callback):
     """
 
     def __init__(self, device: torch.device | str | int | None = None, use_buffers: bool = True, **kwargs: Any) -> None:
+        super().__init__()
         _check(type(self).__name__, kwargs)
         self._device = torch.device(device) if isinstance(device, (str, int)) else device
         self._use_buffers, self._options = use_buffers, kwargs

@@ -69,6 +69,7 @@ class CheckpointGC(Callback):
         mode: Literal["min", "max", "auto"] | None = None,
         root: str | os.PathLike[str] | None = None,
     ) -> None:
+        super().__init__()
         numbers = {
             "save_experiment_best": save_experiment_best,
             "save_trial_best": save_trial_best,

@@ -121,6 +121,7 @@ class ModelCheckpoint(NamedCheckpoints):
         save_errors: Literal["raise", "warn"] = "raise",
         format: Literal["file", "directory"] | None = None,  # noqa: A002  as in Trainer.save_checkpoint
     ) -> None:
+        super().__init__()
         self._storage = None
         if isinstance(dirpath, Mapping):  # kept, so that a process that gets a copy has the options of the store
             self._storage = storage_of(dirpath)

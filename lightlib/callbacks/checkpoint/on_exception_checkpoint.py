@@ -34,6 +34,7 @@ class OnExceptionCheckpoint(Checkpoint):
     FILE_EXTENSION = ".ckpt"
 
     def __init__(self, dirpath: str | os.PathLike[str], filename: str = "on_exception") -> None:
+        super().__init__()
         if not (filename and isinstance(filename, str)):
             raise ArgumentTypeError(
                 f"OnExceptionCheckpoint(filename={filename!r}).",

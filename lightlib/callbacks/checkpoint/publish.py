@@ -60,6 +60,7 @@ class PublishCheckpoint(Callback):
         keys: Sequence[str] = ("state_dict",),
         monitor: str | None = None,
     ) -> None:
+        super().__init__()
         given: object = filename
         if given is not None and not (given and isinstance(given, str)):
             raise ArgumentTypeError(

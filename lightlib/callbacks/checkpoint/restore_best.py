@@ -42,6 +42,7 @@ class RestoreBest(Callback):
     after_module = True
 
     def __init__(self, monitor: str | None = None) -> None:
+        super().__init__()
         if monitor is not None:
             check_monitor("RestoreBest", monitor)
         self.monitor = monitor

@@ -45,6 +45,7 @@ class BaseFinetuning(Callback):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._internal_optimizer_metadata: dict[int, list[dict[str, Any]]] = {}
         self._saved: Mapping[str, Any] | None = None  # from a checkpoint, until training begins
 

@@ -33,6 +33,7 @@ class ChannelsLast(Callback):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._move: Any = None  # of the strategy, before this callback
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:

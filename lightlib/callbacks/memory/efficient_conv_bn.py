@@ -38,6 +38,7 @@ class EfficientConvBN(Callback):
     """
 
     def __init__(self, modules: Sequence[str] | None = None) -> None:
+        super().__init__()
         self.modules = modules
         self._fusion: ConvBNFusion | None = None
 

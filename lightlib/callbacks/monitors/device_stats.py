@@ -34,6 +34,7 @@ class DeviceStatsMonitor(Callback):
     """
 
     def __init__(self, cpu_stats: bool | None = None) -> None:
+        super().__init__()
         if cpu_stats is not None and not isinstance(cpu_stats, bool):
             raise ArgumentTypeError(
                 f"DeviceStatsMonitor(cpu_stats={shown(cpu_stats)}).",

@@ -48,6 +48,7 @@ class EpochMonitor(Callback):
     """
 
     def __init__(self, every_n_epochs: int = 1, warmup_steps: int = 0, memory: bool = True) -> None:
+        super().__init__()
         check_int("EpochMonitor", "every_n_epochs", every_n_epochs, 1, fix="EpochMonitor(every_n_epochs=1)")
         check_int("EpochMonitor", "warmup_steps", warmup_steps, 0, fix="EpochMonitor(warmup_steps=10)")
         if not isinstance(memory, bool):

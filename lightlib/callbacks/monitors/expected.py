@@ -49,6 +49,7 @@ class ExpectedMetrics(Callback):
     priority = "lowest"
 
     def __init__(self, expected: Mapping[str, Any], rtol: float = 0.01, atol: float = 0.0, stage: str = "fit") -> None:
+        super().__init__()
         given: Any = expected
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             raise ArgumentTypeError(

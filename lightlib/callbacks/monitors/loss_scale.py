@@ -33,6 +33,7 @@ class LossScaleMonitor(Callback):
     """
 
     def __init__(self, name: str = "loss_scale") -> None:
+        super().__init__()
         if not isinstance(name, str):
             raise ArgumentTypeError(
                 f"LossScaleMonitor(name={shown(name)}).", expected="a string.", fix="LossScaleMonitor('loss_scale')"

@@ -46,6 +46,7 @@ class NormMonitor(Callback):
     """
 
     def __init__(self, gradients: bool = True, parameters: bool = True, every_n_steps: int | None = None) -> None:
+        super().__init__()
         for name, value in (("gradients", gradients), ("parameters", parameters)):
             if not isinstance(value, bool):
                 raise ArgumentTypeError(

@@ -211,6 +211,7 @@ class SpikeDetection(Callback):
         exclude_batches_path: str | os.PathLike[str] | None = None,
         finite_only: bool = True,
     ) -> None:
+        super().__init__()
         self.detection = FabricSpikeDetection(mode, window, warmup, atol, rtol, exclude_batches_path, finite_only)
 
     @property

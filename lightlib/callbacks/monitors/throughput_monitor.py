@@ -104,6 +104,7 @@ class ThroughputMonitor(Callback):
         step_times: bool = True,
         count_flops: bool = False,
     ) -> None:
+        super().__init__()
         for name, function in (("batch_size_fn", batch_size_fn), ("length_fn", length_fn)):
             if not callable(function) and (name == "batch_size_fn" or function is not None):
                 raise ArgumentTypeError(

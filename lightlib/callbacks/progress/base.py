@@ -28,6 +28,7 @@ class ProgressBar(Callback):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._trainer: Trainer | None = None
         self._enabled = True
         self._loader = 0

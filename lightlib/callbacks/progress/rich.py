@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.log_handlers import LogHandlers
+from lightlib.callbacks.progress.columns import ColumnRows, default_columns
 from lightlib.callbacks.progress.text import Moment, count, facts, number
 from lightlib.callbacks.progress.timed import TimedProgressBar
 from lightlib.callbacks.rich_console import console
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console  # optional: rich
     from rich.live import Live  # optional: rich
     from rich.text import Text  # optional: rich
+
+    from lightlib.core.trainer import Trainer
 
 _NARROWEST_BAR = 5
 _Words = list[tuple[str, str]]
@@ -92,6 +95,12 @@ class RichProgressBar(TimedProgressBar):
         self._live: Live | None = None
         self._handlers = LogHandlers()
         self._rows: dict[str, Moment] = {}
+        self._columns: ColumnRows | None = None  # of a class that overrides `configure_columns`
+
+    def configure_columns(self, trainer: Trainer) -> list[Any]:
+        """Return the columns of `rich.progress` for the bar. An override draws the bar with them, and the metrics."""
+        theme = self.theme
+        return default_columns(theme.progress_bar, theme.progress_bar_finished, theme.progress_bar_pulse)
 
     def draw(self, stage: str, moment: Moment) -> None:
         self._rows[stage] = moment
@@ -119,12 +128,18 @@ class RichProgressBar(TimedProgressBar):
     def leave_epoch(self, moment: Moment) -> None:
         self._rows.pop("train", None)
         live = self._update()
-        live.console.print(self._text([moment], live.console, widest_bar=0))
+        if self._columns is None:
+            live.console.print(self._text([moment], live.console, widest_bar=0))
+        else:
+            live.console.print(self._columns.table({"train": moment}))
 
     def _update(self) -> Live:
         if self._live is None:
             self._live = self._start()
-        self._live.update(self._text(list(self._rows.values()), self._live.console), refresh=True)
+        shown: Any = None if self._columns is None else self._columns.table(self._rows)
+        if shown is None:
+            shown = self._text(list(self._rows.values()), self._live.console)
+        self._live.update(shown, refresh=True)
         return self._live
 
     def _start(self) -> Live:
@@ -132,6 +147,8 @@ class RichProgressBar(TimedProgressBar):
 
         if self._console is None:
             self._console = console(**self._console_kwargs)
+        if type(self).configure_columns is not RichProgressBar.configure_columns:
+            self._columns = ColumnRows(self.configure_columns(self.trainer), self._console)
         live = Live(
             console=self._console,
             auto_refresh=False,  # no thread: drawn when a batch ends
@@ -146,7 +163,7 @@ class RichProgressBar(TimedProgressBar):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out objects that hold the terminal."""
-        return {**self.__dict__, "_live": None, "_console": None, "_handlers": LogHandlers()}
+        return {**self.__dict__, "_live": None, "_console": None, "_columns": None, "_handlers": LogHandlers()}
 
     def _text(self, moments: list[Moment], console: Console, widest_bar: int = 40) -> Text:
         from rich.text import Text  # optional: rich

@@ -95,6 +95,7 @@ class ModelPruning(Callback):
         verbose: int = 0,
         prune_on_train_epoch_end: bool = True,
     ) -> None:
+        super().__init__()
         owner = type(self).__name__
         for flag in ("use_global_unstructured", "make_pruning_permanent", "resample_parameters"):
             check_flag(owner, flag, locals()[flag], may_call=False)

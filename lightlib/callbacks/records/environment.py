@@ -54,6 +54,7 @@ class EnvironmentRecord(Callback):
     """
 
     def __init__(self, verbose: bool = True, variables: Sequence[str] = ()) -> None:
+        super().__init__()
         if isinstance(variables, str) or not all(isinstance(name, str) for name in variables):
             raise ArgumentTypeError(
                 f"EnvironmentRecord(variables={variables!r}).",

@@ -104,6 +104,7 @@ class History(Callback):
     """
 
     def __init__(self, max_values: int | None = None) -> None:
+        super().__init__()
         if max_values is not None:
             check_int("History", "max_values", max_values, 1, meaning=", or None for all", fix="History()")
         self.max_values = max_values

@@ -73,6 +73,7 @@ class MetricPrinter(Callback):
         digits: int = 4,
         hierarchy: bool = True,
     ) -> None:
+        super().__init__()
         check_int("MetricPrinter", "every_n_batches", every_n_batches, 1, fix="MetricPrinter(every_n_batches=10)")
         check_int("MetricPrinter", "digits", digits, 0, fix="MetricPrinter(digits=4)")
         check_window("MetricPrinter", window)

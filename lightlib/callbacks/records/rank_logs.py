@@ -52,6 +52,7 @@ class RankLogFiles(Callback):
         upload_to: str | os.PathLike[str] | None = None,
         name_every_n_lines: int = 1000,
     ) -> None:
+        super().__init__()
         for name, value in (("folder", folder), ("upload_to", upload_to)):
             if value is not None and not isinstance(value, (str, os.PathLike)):
                 raise ArgumentTypeError(

@@ -38,6 +38,7 @@ class RankMetricFiles(Callback):
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, ranks: Sequence[int] | None = None) -> None:
+        super().__init__()
         if folder is not None and not _is_local(folder):
             raise ArgumentTypeError(
                 f"RankMetricFiles(folder={folder!r}).", expected="a local path.", fix="RankMetricFiles('logs')"

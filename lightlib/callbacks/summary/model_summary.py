@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -146,15 +146,7 @@ class Summary(Listed):
             self.model_size += size
 
     def __str__(self) -> str:
-        lines = []
-        if self.layers:
-            padded = []
-            for title, cells in self.columns().items():
-                width, side = max(map(len, [title, *cells])), ">" if title in _NUMBERS else "<"
-                padded.append([f"{title:<{width}}", *(f"{cell:{side}{width}}" for cell in cells)])
-            titles, *rows = [" | ".join(row) for row in zip(*padded, strict=True)]
-            rule = "-" * len(titles)
-            lines += [line.rstrip() for line in (titles, rule, *rows, rule)]
+        lines = _aligned(self.columns()) if self.layers else []
         totals = self.totals()
         sentences = {_NOT_COUNTED, *self.memory}
         width = max(len(value) for name, value in totals.items() if name not in sentences)
@@ -214,6 +206,17 @@ class Summary(Listed):
             layer.note_flops(sum(of_layer.values()) if of_layer else 0)
 
 
+def _aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    padded = []
+    for title, cells in columns.items():
+        width, side = max(map(len, [title, *cells])), ">" if title in _NUMBERS else "<"
+        padded.append([f"{title:<{width}}", *(f"{cell:{side}{width}}" for cell in cells)])
+    titles, *rows = [" | ".join(row) for row in zip(*padded, strict=True)]
+    rule = "-" * len(titles)
+    return [line.rstrip() for line in (titles, rule, *rows, rule)]
+
+
 def summarize(lightning_module: nn.Module, max_depth: int = 1) -> Summary:
     """Return the :class:`Summary` of a module.
 
@@ -245,8 +248,10 @@ class ModelSummary(Callback):
     """
 
     def __init__(self, max_depth: int = 1, **summarize_kwargs: Any) -> None:
+        super().__init__()
         check_int("ModelSummary", "max_depth", max_depth, -1, meaning=": 1 for children, -1 for all")
-        if summarize_kwargs and type(self).show is ModelSummary.show:
+        self._is_given = type(self).summarize is not ModelSummary.summarize
+        if summarize_kwargs and type(self).show is ModelSummary.show and not self._is_given:
             name = next(iter(summarize_kwargs))
             raise UnknownNameError("argument of ModelSummary", name, ["max_depth"], fix="leave it out.")
         self.max_depth = max_depth
@@ -259,11 +264,53 @@ class ModelSummary(Callback):
         summary = _of_all(trainer, pl_module, self.max_depth)
         if trainer.is_global_zero and self._shown != str(summary):
             self._shown = str(summary)
-            report.write_output(self.show, summary, **self.summarize_kwargs)
+            if self._is_given:
+                report.write_output(self._summarize, summary)
+            else:
+                report.write_output(self.show, summary, **self.summarize_kwargs)
 
     def show(self, summary: Summary, **summarize_kwargs: Any) -> None:
         """Show the summary; called on rank zero only."""
         report.info(f"\n{summary}")
+
+    def _summarize(self, summary: Summary) -> None:
+        columns = [(title, cells) for title, cells in summary.columns().items()]
+        rows = [(" ", [str(number) for number in range(len(summary.layers))]), *columns]
+        self.summarize(
+            rows, summary.total_parameters, summary.trainable_parameters, summary.model_size,
+            summary.total_training_modes, total_flops=summary.total_flops or 0, **self.summarize_kwargs,
+        )  # fmt: skip
+
+    @staticmethod
+    def summarize(
+        summary_data: list[tuple[str, list[str]]],
+        total_parameters: int,
+        trainable_parameters: int,
+        model_size: float,
+        total_training_modes: dict[str, int],
+        total_flops: int = 0,
+        **summarize_kwargs: Any,  # noqa: ARG004  for overrides
+    ) -> None:
+        """Show a summary by its parts. A class that overrides it has it called in place of :meth:`show`.
+
+        Args:
+            summary_data: Titles of columns, and their cells.
+            total_parameters, trainable_parameters: Their numbers.
+            model_size: Of the parameters in MB.
+            total_training_modes: How many modules are in the modes ``"train"`` and ``"eval"``.
+            total_flops: Of a forward; 0 if they are not known.
+            **summarize_kwargs: Those of the callback.
+        """
+        totals = {
+            "Trainable params": human(trainable_parameters),
+            "Non-trainable params": human(total_parameters - trainable_parameters),
+            "Total params": human(total_parameters),
+            "Total size of params (MB)": f"{model_size:,.3f}",
+            **{f"Modules in {mode} mode": str(count) for mode, count in total_training_modes.items()},
+            **({"FLOPs of a forward": human(total_flops)} if total_flops else {}),
+        }
+        lines = _aligned(dict(summary_data)) if summary_data and summary_data[0][1] else []
+        report.info("\n" + "\n".join([*lines, *(f"{value:<10}  {name}" for name, value in totals.items())]))
 
 
 class RichModelSummary(ModelSummary):

@@ -60,6 +60,7 @@ class BatchSizeFinder(Callback):
         margin: float = 0.05,
         max_val: int = 8192,
     ) -> None:
+        super().__init__()
         name = type(self).__name__
         self._mode = mode_of(name, mode, _MODES)
         numbers = {"steps_per_trial": steps_per_trial, "init_val": init_val, "max_trials": max_trials}

@@ -61,6 +61,7 @@ class LearningRateFinder(Callback):
         update_attr: bool = True,
         attr_name: str = "",
     ) -> None:
+        super().__init__()
         name = type(self).__name__
         self._mode = mode_of(name, mode, _MODES)
         check_int(name, "num_training_steps", num_training_steps, 1)

@@ -39,6 +39,7 @@ class LearningRateScaler(Callback):
     """
 
     def __init__(self, base_batch_size: int, rule: str = "linear") -> None:
+        super().__init__()
         name = type(self).__name__
         positive(name, "base_batch_size", base_batch_size)
         check_rule(name, rule)

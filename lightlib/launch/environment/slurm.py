@@ -50,6 +50,7 @@ class SLURMEnvironment:
         return clusters.slurm() is not None
 
     def __init__(self, auto_requeue: bool = True, requeue_signal: signal.Signals | None = None) -> None:
+        super().__init__()
         if not isinstance(auto_requeue, bool):
             raise ArgumentTypeError(
                 f"SLURMEnvironment(auto_requeue={shown(auto_requeue)}).", expected="a bool.", fix="auto_requeue=True"

@@ -26,6 +26,7 @@ class ServiceLogger(Logger, ABC):
     """
 
     def __init__(self, prefix: str = "") -> None:
+        super().__init__()
         self._prefix = prefix
         self._client: Any = None
         self._calls = BackgroundCalls(type(self).__name__)

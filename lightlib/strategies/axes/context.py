@@ -91,6 +91,7 @@ class Context(Axis):
     def __init__(
         self, size: int = 1, *, method: Literal["all_to_all", "ring"] = "all_to_all", overlap: int | None = None
     ) -> None:
+        super().__init__()
         if method not in _METHODS:
             raise UnknownNameError("method of the context axis", method, _METHODS, fix='Context(method="all_to_all")')
         self.size, self.method, self.overlap = size, method, overlap

@@ -40,6 +40,7 @@ class Expert(Axis):
     shards_parameters = True
 
     def __init__(self, size: int = 1) -> None:
+        super().__init__()
         self.size = size
         self.group: Any = None
         self._lists: list[nn.ModuleList] = []

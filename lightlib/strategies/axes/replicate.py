@@ -77,6 +77,7 @@ class Replicate(Axis):
         zero: bool = False,
         **options: Any,
     ) -> None:
+        super().__init__()
         self.size, self.zero = size, zero
         self.shares_buffers = broadcast_buffers
         self.options, self.summary = (frozenset({"zero"}), "zero 1") if zero else (frozenset(), "")

@@ -30,6 +30,7 @@ class Sharded(Axis):
     """Base of the axes that run steps with FSDP2's hooks: those of the `roots`, of which the module may be one."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.root: nn.Module | None = None
         self.roots: list[FSDPModule] = []
         self._parts: list[FSDPModule] = []

@@ -44,6 +44,7 @@ class ActivationCheckpoint(Axis):
         every: int = 1,
         preserve_rng_state: bool = True,
     ) -> None:
+        super().__init__()
         if isinstance(every, bool) or not isinstance(every, int):
             raise ArgumentTypeError(f"every={shown(every)}.", expected="an int >= 1.", fix="every=2")
         if every < 1:
@@ -133,6 +134,7 @@ class Compile(Axis):
         backend: str | Callable[..., Any] = "inductor",
         options: dict[str, Any] | None = None,
     ) -> None:
+        super().__init__()
         self.blocks, self.backend = blocks, backend
         self._names: list[str] = []
         self._arguments: dict[str, Any] = {

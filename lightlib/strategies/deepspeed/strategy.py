@@ -130,6 +130,7 @@ class DeepSpeedStrategy(Strategy):
         timeout: timedelta | float | None = None,
         **options: Any,
     ) -> None:
+        super().__init__()
         given = read(config)
         self._options: dict[str, Any] = {
             **with_defaults(options), "stage": stage_of(stage, given), "zero_optimization": zero_optimization,

@@ -81,6 +81,7 @@ class Pipeline(Axis):
         stages_per_rank: int | None = None,
         stages: Sequence[Any] = (),
     ) -> None:
+        super().__init__()
         self.size, self.kind = size, kind_of(schedule)
         self.microbatches = _positive("microbatches", microbatches)
         self.stages_per_rank = _positive("stages_per_rank", stages_per_rank) or (2 if self.kind.several else 1)

@@ -285,7 +285,7 @@ class TestAttributeDict:
 
 
 class TestDictsAsAttributes:
-    """Reading one as an attribute gives a view; what is stored is the object that was given."""
+    """Reading one as an attribute gives a view; the stored object is the one that was given."""
 
     def given(self):
         opt = {"lr": 0.1, "more": {"names": ["a"], "deep": {"x": 1}}}

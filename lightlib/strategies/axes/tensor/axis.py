@@ -98,6 +98,7 @@ class Tensor(Axis):
         mode: Literal["1d", "2d"] = "1d",
         dims: tuple[int, int] | None = None,
     ) -> None:
+        super().__init__()
         planes.check_mode(mode, dims)
         self.size, self.plan = size, plan
         self.loss_parallel, self.sequence_parallel = loss_parallel, sequence_parallel
