@@ -15,11 +15,13 @@ from types import FrameType
 from typing import Any, TypeVar
 
 __all__ = [
+    "LOGIN",
     "MASK",
     "LightlibWarning",
     "Once",
     "PossibleUserWarning",
     "described",
+    "has_password",
     "info",
     "info_once",
     "is_secret",
@@ -27,6 +29,7 @@ __all__ = [
     "share_rank",
     "warn",
     "warn_once",
+    "without_passwords",
     "write_output",
 ]
 
@@ -47,6 +50,7 @@ _NOT_USERS = (
 _shown_without_line: dict[Any, Any] = {}  # the registry in which Python notes shown warnings
 _LONGEST_WORD = 80
 MASK = "***"  # shown instead of a secret
+LOGIN = re.compile(r"(\w+://[^/\s:@]*:)([^/\s@]+)@")  # a password in a URL
 _SECRET = re.compile("passw(or)?d|passphrase|secret|credential|apikey|accesskey|privatekey|authkey")
 _TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?<!special)(?<!start)(?<!end)tokens?$")
 
@@ -267,6 +271,23 @@ def _word(value: Any) -> str:
     if text.startswith("<") and " at 0x" in text:
         text = f"<{getattr(value, '__qualname__', type(value).__name__)}>"
     return text if len(text) <= _LONGEST_WORD else f"{text[:_LONGEST_WORD]}…"
+
+
+def without_passwords(text: str) -> str:
+    """Return a text with ``***`` for the passwords of its URLs.
+
+    Example:
+        >>> without_passwords("postgres://me:abc@host/db")
+        'postgres://me:***@host/db'
+    """
+    return LOGIN.sub(rf"\1{MASK}@", text)
+
+
+def has_password(value: object) -> bool:
+    """Whether a value is a text, or a list or tuple with one, that holds a URL with a password."""
+    if isinstance(value, (list, tuple)):
+        return any(map(has_password, value))
+    return isinstance(value, str) and without_passwords(value) != value
 
 
 def is_secret(name: object, value: object) -> bool:

@@ -9,9 +9,7 @@ from typing import Any
 
 from jsonargparse import Namespace
 
-from lightlib.report import MASK, is_secret
-
-_LOGIN = re.compile(r"(\w+://[^/\s:@]*:)([^/\s@]+)@")  # a password in a URL
+from lightlib.report import LOGIN, MASK, is_secret, without_passwords
 
 
 def variable_of(key: str) -> str:
@@ -50,7 +48,7 @@ def still_masked(config: Any) -> Iterator[str]:
 def _mask(key: str, value: str, secret: bool) -> str:  # noqa: ARG001  one signature for both
     if secret:
         return MASK if value else value
-    return _LOGIN.sub(rf"\1{MASK}@", value)
+    return without_passwords(value)
 
 
 def _unmask(key: str, value: str, secret: bool) -> str:
@@ -63,7 +61,7 @@ def _unmask(key: str, value: str, secret: bool) -> str:
 def _is_masked(value: str, secret: bool) -> bool:
     if value == MASK:
         return secret
-    found = _LOGIN.search(value)
+    found = LOGIN.search(value)
     return found is not None and found[2] == MASK
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from lightlib.core.module.export import set_modes
 from lightlib.core.module.module import Module
+
+if TYPE_CHECKING:
+    from lightlib.core.metrics.results import Results
 
 
 class Attachment:
@@ -50,7 +53,7 @@ class Attachment:
     def restore(self) -> None:
         """Attach everything again."""
         for module, trainer, results, mesh in self._modules:
-            module._attach(trainer, results)  # noqa: SLF001  lightlib's own
+            module._attach(trainer, cast("Results", results))  # noqa: SLF001  lightlib's own
             if module.device_mesh is not mesh:
                 module.device_mesh = mesh
         datamodule, trainer = self._datamodule

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from lightlib.report import MASK, is_secret
+from lightlib.report import MASK, is_secret, without_passwords
 
 __all__ = ["MASK", "flatten", "from_omegaconf", "is_config", "plain", "put", "stored_config", "unresolved"]
 
@@ -146,7 +146,7 @@ def _value(name: str, value: Any) -> Any:
         return MASK
     value = from_omegaconf(value)
     if isinstance(value, str):
-        return str(value.value if isinstance(value, enum.Enum) else value)
+        return without_passwords(str(value.value if isinstance(value, enum.Enum) else value))
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, enum.Enum):

@@ -16,7 +16,7 @@ from tests.runs.plain import same_weights
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:No logger received a value"),  # the runs are short
-    pytest.mark.filterwarnings("ignore:.*look like secrets by their names, and are not stored in the checkpoint"),
+    pytest.mark.filterwarnings("ignore:.*look like secrets, and are not stored in the checkpoint"),
 ]
 SECRET = "hunter2-is-secret"
 WORDS = [*(word for word in QUIET if "logger" not in word and "checkpointing" not in word), "--trainer.logger=csv"]

@@ -46,7 +46,7 @@ class ColumnRows:
             self._progress.remove_task(self._tasks.pop(stage))
         for stage, moment in moments.items():
             rate = "" if moment.rate is None else f"{moment.rate:.2f}it/s"
-            words = {"metrics": " ".join(metric_words(moment)), "rate": rate}
+            words: dict[str, Any] = {"metrics": " ".join(metric_words(moment)), "rate": rate}
             if stage not in self._tasks:
                 self._tasks[stage] = self._progress.add_task(moment.title, total=None, **words)
             total = None if moment.total == math.inf else float(moment.total)

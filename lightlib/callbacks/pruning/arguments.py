@@ -147,7 +147,7 @@ def described(given: Any) -> tuple[str, ...]:
     )
 
 
-def _shape(layer: nn.Module, name: str) -> list[int]:
+def _shape(layer: nn.Module, name: Any) -> list[int]:
     parameter = getattr(layer, name, None) if isinstance(name, str) else None
     return [] if parameter is None or is_lazy(parameter) else list(parameter.shape)
 

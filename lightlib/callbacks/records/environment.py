@@ -15,7 +15,7 @@ import torch
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError
 from lightlib.loggers.media.items import Text
-from lightlib.report import MASK, info, is_secret
+from lightlib.report import MASK, info, is_secret, without_passwords
 from lightlib.version import __version__
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "PL_GLOBAL_SEED")
 _PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "LIGHTLIB_", "SLURM_JOB_")
 _OPTION = re.compile(r"--?([\w.-]+)(?:=(.*))?", re.DOTALL)
-_LOGIN = re.compile(r"(\w+://[^/\s:@]*:)[^/\s@]+@")
 _SHORTEST_SECRET = 6  # shorter values, such as "1", may be in any text
 
 
@@ -110,13 +109,13 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
     for word in arguments:
         option = _OPTION.fullmatch(word)
         if option is None:
-            words.append(MASK if name and _is_secret(name, word) else _LOGIN.sub(rf"\1{MASK}@", word))
+            words.append(MASK if name and _is_secret(name, word) else without_passwords(word))
             name = ""
         elif option[2] is None:
             words.append(word)
             name = option[1]
         else:
-            shown = MASK if _is_secret(option[1], option[2]) else _LOGIN.sub(rf"\1{MASK}@", option[2])
+            shown = MASK if _is_secret(option[1], option[2]) else without_passwords(option[2])
             words.append(word[: option.start(2)] + shown)
             name = ""
     return words
@@ -132,7 +131,7 @@ def _without_values(text: str, variables: Mapping[str, str]) -> str:
     for name, value in variables.items():
         if len(value) >= _SHORTEST_SECRET and is_secret(name, value):
             text = text.replace(value, MASK)
-    return _LOGIN.sub(rf"\1{MASK}@", text)
+    return without_passwords(text)
 
 
 def _device(device: torch.device) -> str:

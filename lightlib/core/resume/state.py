@@ -17,7 +17,7 @@ from lightlib.conventions import active
 from lightlib.core.resume.callback_tensors import call_if_defined, callback_tensors
 from lightlib.core.resume.extra import add_extra
 from lightlib.core.resume.fingerprint import setting
-from lightlib.core.values.hparams import plain_hparams, with_objects
+from lightlib.core.values.hparams import plain_hparams, secrets_among, with_objects
 from lightlib.errors import CheckpointWriteError
 from lightlib.loggers.hyperparameters import is_config
 from lightlib.tree import map_tensors
@@ -208,10 +208,10 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
                 "  Fix: as in Lightning they are stored, and the checkpoint is read with weights_only=False; "
                 f"save_hyperparameters(ignore={kept!r}) leaves them out.",
             )
-    secret = [name for name in left if report.is_secret(str(name).rpartition(".")[2], "")]
+    secret = secrets_among(owner.hparams, map(str, left))
     for names, why in (
         ([name for name in left if name not in secret], "are no plain values"),
-        (secret, "look like secrets by their names"),
+        (secret, "look like secrets"),
     ):
         if names:
             report.warn(

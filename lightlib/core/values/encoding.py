@@ -6,6 +6,7 @@ import datetime
 import enum
 import io
 import pathlib
+import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
@@ -49,8 +50,10 @@ from lightlib.core.values.library import encoded_library, is_iterator, place_in_
 from lightlib.core.values.packing import packed
 from lightlib.data.generators import is_generator, state_of_generator
 from lightlib.loggers.hyperparameters import is_config, unresolved
+from lightlib.report import has_password, is_secret
 from lightlib.tree import map_tensors
 
+_NAME_AT_END = re.compile(r"\w+")
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict, OrderedDict, Counter, defaultdict)
 
 
@@ -65,6 +68,8 @@ def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = (
     kind = type(value)
     if id(value) in known.names:
         return {"part": known.names[id(value)]}
+    if kind in (str, bytes) and (is_secret(_NAME_AT_END.findall(path)[-1:], value) or has_password(value)):
+        raise Unsaveable("it looks like a secret, which no checkpoint holds", "set it again when the run is resumed")
     if kind in SCALARS:
         known.take(len(value) if kind in (str, bytes) else 16)
         return value

@@ -15,7 +15,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ from lightlib import report
 from lightlib.conventions import active
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.hyperparameters import from_omegaconf, is_config, stored_config
-from lightlib.report import is_secret
+from lightlib.report import has_password, is_secret
 
 _INITIALISERS = ("__init__", "__post_init__")
 # While an object is built from a configuration: its class, and the configured values.
@@ -74,20 +74,28 @@ class AttributeDict(dict[str, Any]):
         return "\n".join(f'"{key}":{" " * (width - len(str(key)))} {value}' for key, value in self.items())
 
 
-class AttributeView(MutableMapping[str, Any], AttributeDict):
+class AttributeView(AttributeDict):
     """A dict of hyperparameters, read and written through attributes; a copy of the view is no longer one.
 
     It is a dict with the same entries, for code that reads dicts without their methods (`json`).
     """
 
+    if not TYPE_CHECKING:  # these call the methods below, where dict's would see this object alone
+        __contains__, __eq__, get = MutableMapping.__contains__, MutableMapping.__eq__, MutableMapping.get
+        keys, values, items = MutableMapping.keys, MutableMapping.values, MutableMapping.items
+        pop, popitem, clear = MutableMapping.pop, MutableMapping.popitem, MutableMapping.clear
+        update, setdefault = MutableMapping.update, MutableMapping.setdefault
+
     def __init__(self, source: dict[str, Any]) -> None:
-        dict.__init__(self, source)
+        super().__init__(source)
         object.__setattr__(self, "_source", source)
         if (yaml := sys.modules.get("yaml")) is not None:
-            yaml.representer.SafeRepresenter.add_representer(AttributeView, _represented)
+            for dumper in (yaml.SafeDumper, getattr(yaml, "CSafeDumper", yaml.SafeDumper)):
+                dumper.add_representer(AttributeView, _represented)
 
     def __getitem__(self, key: str) -> Any:
-        return self.__dict__["_source"][key]
+        source: dict[str, Any] = self.__dict__["_source"]
+        return source[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.__dict__["_source"][key] = value
@@ -103,7 +111,7 @@ class AttributeView(MutableMapping[str, Any], AttributeDict):
     def __len__(self) -> int:
         return len(self.__dict__["_source"])
 
-    def __ior__(self, other: Any) -> Any:  # type: ignore[override,misc]  dict's adds to this object alone
+    def __ior__(self, other: Any) -> Any:
         self.update(other)
         return self
 
@@ -293,8 +301,8 @@ def _copied(value: Any) -> Any:
 def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the hyperparameters that can be stored as plain values, and the names of those that cannot or must not.
 
-    Values whose names look like secrets (password, api_key, …) are not stored. Paths become strings, enumerations their
-    values, NumPy numbers Python's, torch dtypes and devices their names.
+    Values whose names look like secrets (password, api_key, …), and URLs with a password, are not stored. Paths become
+    strings, enumerations their values, NumPy numbers Python's, torch dtypes and devices their names.
     """
     stored: dict[str, Any] = {}
     left_out: list[str] = []
@@ -307,11 +315,24 @@ def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     return stored, left_out
 
 
+def secrets_among(hparams: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return those of the names of hyperparameters, dotted for nested ones, that are left out as secrets."""
+    plain = {name: _at(hparams, name) for name in names}
+    return [name for name, value in plain.items() if is_secret(name.rpartition(".")[2], "") or has_password(value)]
+
+
+def _at(hparams: Mapping[str, Any], name: str) -> Any:
+    value: Any = hparams
+    for key in [name] if name in hparams else name.split("."):
+        value = (_entries(from_omegaconf(value)) or {}).get(key)
+    return value
+
+
 def picklable(hparams: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return those of the named hyperparameters that can be stored as objects, except secrets."""
     kept: dict[str, Any] = {}
     for name in names:
-        if name in hparams and not is_secret(str(name), ""):
+        if name in hparams and not is_secret(str(name), "") and not has_password(hparams[name]):
             with contextlib.suppress(Exception):  # an object may raise anything as it is pickled
                 pickle.dumps(hparams[name])
                 kept[name] = hparams[name]
@@ -339,7 +360,7 @@ def _remove_secrets(stored: dict[Any, Any], where: str = "") -> list[str]:
     for name, value in list(stored.items()):
         if isinstance(value, dict):
             removed += _remove_secrets(value, f"{where}{name}.")
-        elif is_secret(str(name), value) and isinstance(value, (str, bytes)):
+        elif (is_secret(str(name), value) and isinstance(value, (str, bytes))) or has_password(value):
             del stored[name]
             removed.append(f"{where}{name}")
     return removed

@@ -21,7 +21,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.values.hparams import AttributeDict, plain_hparams
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.loggers import Logger
+from lightlib.loggers import CSVLogger, Logger
 from lightlib.report import PossibleUserWarning
 from tests.runs.plain import Net, batches, quiet_trainer
 
@@ -462,7 +462,7 @@ class TestPlain:
         end = "are not stored in the checkpoint; pass them again: Holds.load_from_checkpoint(path, {}=…)."
         assert [str(one.message) for one in caught] == [
             f"The hyperparameters 'activation' of Holds are no plain values, and {end.format('activation')}",
-            f"The hyperparameters 'api_key' of Holds look like secrets by their names, and {end.format('api_key')}",
+            f"The hyperparameters 'api_key' of Holds look like secrets, and {end.format('api_key')}",
         ]
         content = torch.load(tmp_path / "a.ckpt", weights_only=True)
         assert content["hyper_parameters"] == {"width": 1}
@@ -574,3 +574,56 @@ def test_values_that_cannot_be_compared_are_no_copies():
             self.save_hyperparameters(dict(other))
 
     assert Compared({"a": torch.ones(2)}, {"a": torch.zeros(2)}).hparams["a"].sum() == 0
+
+
+class TestPasswordsInUrls:
+    URL = "postgres://me:hunter2@host/db"
+
+    def module(self):
+        class Stores(Net):
+            def __init__(self, db="", more=None, mirrors=()):
+                super().__init__()
+                self.save_hyperparameters()
+
+        return Stores(self.URL, {"deep": {"url": self.URL}, "port": 1}, ["a", self.URL])
+
+    def test_are_not_stored(self, tmp_path):
+        module = self.module()
+        stored, left = plain_hparams(module.hparams)
+        assert stored == {"more": {"deep": {}, "port": 1}}
+        assert left == ["db", "more.deep.url", "mirrors"]
+        trainer = quiet_trainer()
+        trainer.fit(module, batches(1))
+        path = tmp_path / "a.ckpt"
+        with pytest.warns(UserWarning, match=r"'db', 'more.deep.url', 'mirrors' of Stores look like secrets"):
+            trainer.save_checkpoint(path)
+        assert b"hunter2" not in path.read_bytes()
+        assert type(module).load_from_checkpoint(path, db=self.URL).hparams.db == self.URL
+        assert module.hparams.db == self.URL
+
+    def test_are_masked_by_loggers(self, tmp_path):
+        logger = CSVLogger(tmp_path)
+        logger.log_hyperparams(self.module().hparams)
+        logger.save()
+        text = "".join(file.read_text() for file in tmp_path.rglob("hparams.yaml"))
+        assert "hunter2" not in text
+        assert "postgres://me:***@host/db" in text
+
+    @pytest.mark.parametrize(("name", "value"), [("api_key", "key"), ("link", URL), ("hf_token", "abc")])
+    def test_changed_attributes_are_not_saved(self, name, value, tmp_path):
+        class Refreshes(Net):
+            def __init__(self):
+                super().__init__()
+                setattr(self, name, "")
+                self.count = 0
+
+            def on_train_batch_end(self, *args):
+                setattr(self, name, f"{value}{self.count or ''}" if name != "link" else value)
+                self.count += 1
+
+        trainer = quiet_trainer()
+        trainer.fit(Refreshes(), batches(2))
+        with pytest.warns(UserWarning, match="looks like a secret"):
+            trainer.save_checkpoint(tmp_path / "a.ckpt")
+        assert value.encode() + b"1" not in (tmp_path / "a.ckpt").read_bytes()
+        assert b"hunter2" not in (tmp_path / "a.ckpt").read_bytes()
