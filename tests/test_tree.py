@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightlib.core.metrics.slots import batch_size_of
+from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.module.module import gathered
 from lightlib.core.optimization.window import detached
 from lightlib.precision.context import cast_floating
@@ -137,7 +137,7 @@ class TestContainers:
             assert (tuple(x.shape), tuple(y.shape)) == ((2, 2), (2,))
 
     def test_batch_size(self, data):
-        assert batch_size_of(data) == 4
+        assert BatchSize()(data) == 4
 
     def test_gathered(self, data):
         x, y = self.same_kind(gathered(data, lambda tensor: torch.stack([tensor, tensor])), data)

@@ -52,6 +52,15 @@ class CombinedLoader:
         other.flattened, other._rebuild, other.limits = list(loaders), self._rebuild, self.limits
         return other
 
+    def batches_in(self, batch: Any) -> list[Any]:
+        """Return the batches of the loaders in `batch`; the batch itself where its nesting is another one.
+
+        Example:
+            >>> CombinedLoader({"a": [1, 2], "b": ["xy"]}).batches_in({"a": 1, "b": "x"})
+            [1, 'x']
+        """
+        return list(_parts_of(self.iterables, batch))
+
     def lengths(self) -> list[float]:
         """Return each loader's number of batches, after its limit; `inf` where it is unknown."""
         limits = self.limits or [math.inf] * len(self.flattened)
@@ -257,3 +266,20 @@ def _take_apart(node: Any, leaves: list[Any]) -> Callable[[Iterator[Any]], Any]:
         )
     leaves.append(node)
     return next
+
+
+def _parts_of(node: Any, item: Any) -> Iterator[Any]:
+    """Yield the parts of `item` at the places of the loaders in `node`."""
+    if isinstance(node, Mapping) and isinstance(item, Mapping) and node.keys() == item.keys():
+        for key, value in node.items():
+            yield from _parts_of(value, item[key])
+    elif (
+        isinstance(node, (list, tuple))
+        and (not node or holds_loaders(node))
+        and isinstance(item, (list, tuple))
+        and len(node) == len(item)
+    ):
+        for value, part in zip(node, item, strict=True):
+            yield from _parts_of(value, part)
+    else:
+        yield item

@@ -108,6 +108,11 @@ class EvalData:
         self.dummy_step = step
 
     @property
+    def reads_one_by_one(self) -> bool:
+        """Whether a batch comes from one loader; otherwise it is combined of one batch of each."""
+        return self._one_by_one
+
+    @property
     def num_loaders(self) -> int:
         return len(self.combined.flattened) if self._one_by_one else 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from lightlib.data.resumable_loader import (
     stop_workers,
     with_smaller_batches,
 )
-from lightlib.data.sharding import DataShard
+from lightlib.data.sharding import DataShard, inner_sampler
 from lightlib.data.source import Source, describe, warn_if_not_resumable
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.watch import Watch
@@ -26,6 +27,30 @@ from lightlib.launch.watch.watch import Watch
 def combine(loaders: Any, mode: Mode) -> CombinedLoader:
     """Return one loader or a collection of them as a CombinedLoader; a CombinedLoader is returned unchanged."""
     return loaders if isinstance(loaders, CombinedLoader) else CombinedLoader(loaders, mode)
+
+
+def full_batches(
+    combined: CombinedLoader, one_by_one: bool
+) -> tuple[list[int | None], Callable[[Any], list[Any]] | None]:
+    """Return the size of each loader's full batches on this process, and a function that takes combined batches apart.
+
+    Args:
+        one_by_one: Whether each item is the batch of one loader, and comes with the loader's number.
+    """
+    sizes = [_full_batch(loader) for loader in combined.flattened]
+    if one_by_one:
+        return sizes, None
+    if combined.mode == "sequential":  # whose items do not have the number
+        return sizes[:1] if len(set(sizes)) == 1 else [], None
+    return sizes, combined.batches_in
+
+
+def _full_batch(loader: Any) -> int | None:
+    """Return how many samples a full batch of this process has: fewer than the batch size if the data are fewer."""
+    size = batch_size_of_loader(loader)
+    batches = getattr(loader, "batch_sampler", None)
+    sampler = inner_sampler(getattr(batches, "indices", batches))
+    return size if size is None or sampler is None else int(min(size, length(sampler)))
 
 
 class TrainLoaders:

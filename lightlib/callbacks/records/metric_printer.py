@@ -19,7 +19,6 @@ from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit,
 from lightlib.callbacks.progress.text import clock
 from lightlib.callbacks.records.windows import check_method, check_window, smoothed
 from lightlib.errors import ArgumentTypeError
-from lightlib.tree import tensors_in
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -132,7 +131,7 @@ class MetricPrinter(Callback):
             self._keys, self._numbers = keys, tuple(name for name in keys if _is_number(outputs[name]))
         self._waiting += [(name, outputs[name]) for name in self._numbers]
         if not (batch_idx + 1) % self.every_n_batches:
-            self._print_training(trainer, batch, batch_idx + 1, now)
+            self._print_training(trainer, batch_idx + 1, now)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
         done = trainer.progress.epoch_batch
@@ -153,10 +152,10 @@ class MetricPrinter(Callback):
             self._print(self._epoch, self._words(self._logged))
         self._epoch, self._logged = "", {}
 
-    def _print_training(self, trainer: Trainer, batch: Any, done: int, now: float) -> None:
+    def _print_training(self, trainer: Trainer, done: int, now: float) -> None:
         seconds = sum(self._times) / len(self._times)
         left = remaining_in_run(trainer, self._pace, self._validations, now)
-        samples = next((tensor.shape[0] for tensor in tensors_in(batch) if tensor.ndim), 1)
+        samples = trainer.run.results.train.size_of_batch() if trainer.run is not None else 1
         rate = samples * trainer.strategy.data_size / seconds if seconds else math.inf
         words = [
             f"lr: {self._rate}",

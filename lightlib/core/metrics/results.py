@@ -117,7 +117,9 @@ class Results:
         if batch_size is not None and (type(batch_size) is not int or batch_size < 0):
             batch_size = check_batch_size(name, batch_size)
         if slot.on_epoch and slot.reduction == "mean":
-            slot.add(value, table.size_of_batch() if batch_size is None else batch_size)
+            if batch_size is None:
+                batch_size = table.size_of_batch() if self.scope.steps else 1  # an epoch's hook is about no batch
+            slot.add(value, batch_size)
         else:
             slot.add(value, 1.0)
         if self.reduce_value is not None:
@@ -326,11 +328,13 @@ class Results:
                 state |= {"attribute": slot.attribute, "metric": metric_state(slot.metric)}
             slots.append(state)
         return {"slots": slots, "callback": {name: torch.as_tensor(v) for name, v in self._callback.items()},
-                "logged": dict(self._logged), "bar": dict(self._bar)}  # fmt: skip
+                "logged": dict(self._logged), "bar": dict(self._bar),
+                "sizes": dict(self.train.sizes.chosen)}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any], metric_at: Callable[[str], Any]) -> None:
         """Restore the sums; `metric_at` finds torchmetrics by their attribute."""
         self._callback, self._logged, self._bar = (dict(state.get(of, {})) for of in ("callback", "logged", "bar"))
+        self.train.sizes.choose(state.get("sizes", {}))
         for saved in state["slots"]:
             slot = Slot.from_state(saved["name"], saved)
             if "metric" in saved:

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightlib import report
 from lightlib.accelerators.lookup import of
+from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.metrics.errors import as_number, not_scalar
-from lightlib.tree import tensors_in
 
 _FOLD_AT = 64
 _FLAGS = ("bar", "logger", "on_step", "on_epoch", "reduction")
@@ -79,7 +78,7 @@ class Slot:
 
     def _accumulate(self, number: Any, weight: float) -> None:
         if self.reduction == "mean":
-            number = number * weight
+            number = number * weight if type(weight) is int and weight else _weighted(number, weight)
         total = self.total
         self.weight += weight
         self.count += 1
@@ -151,6 +150,15 @@ class Slot:
         self.pending = []
 
 
+def _weighted(number: Any, weight: Any) -> Any:
+    """Return the product; 0 for the weight 0, because the mean of an empty batch is NaN."""
+    if isinstance(weight, Tensor):
+        return torch.where(weight != 0, number * weight, 0.0)
+    if weight:
+        return number * weight
+    return torch.zeros_like(number) if isinstance(number, Tensor) else 0.0
+
+
 @dataclass(slots=True, eq=False)
 class Table:
     """The slots of one stage, from its start to its end."""
@@ -161,12 +169,13 @@ class Table:
     batch: Any = None
     batch_size: int | None = None
     epoch_end: bool = False
+    sizes: BatchSize = field(default_factory=BatchSize)
     slots: dict[tuple[str, str, int], Slot] = field(default_factory=dict)
 
     def size_of_batch(self) -> int:
         """Return the size of the current batch, which is determined once."""
         if self.batch_size is None:
-            self.batch_size = batch_size_of(self.batch)
+            self.batch_size = self.sizes(self.batch, self.loader)
         return self.batch_size
 
     def end_epoch(self) -> None:
@@ -190,20 +199,3 @@ class Table:
 
     def forget_batch(self) -> None:
         self.batch = None
-
-
-def batch_size_of(batch: Any) -> int:
-    """Return the size of the first dimension of the first tensor in `batch`; 1 if there is none."""
-    first: int | None = None
-    for tensor in tensors_in(batch):
-        size: int = tensor.shape[0] if tensor.ndim else 1
-        if first is None:
-            first = size
-        elif size != first:
-            report.warn(
-                f"The batch holds tensors whose first dimensions differ ({first} and {size}), so the batch size by "
-                f"which logged means are weighted was guessed as {first}. Set it: self.log(…, batch_size=…).",
-                report.PossibleUserWarning,
-            )
-            break
-    return 1 if first is None else first

@@ -301,7 +301,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
             sync_dist: Also reduce over processes at each step.
             sync_dist_group: Accepted and ignored; the group is always all processes that read data.
             add_dataloader_idx: Append ``/dataloader_idx_N`` when there are several evaluation loaders.
-            batch_size: The weight of a mean. Default: the first dimension of the batch's first tensor.
+            batch_size: The weight of a mean. Default: the number of samples in the batch.
             metric_attribute: The attribute that holds the Metric. Default: found by identity.
             rank_zero_only: The call is made on rank zero only, so nothing is reduced over processes.
 

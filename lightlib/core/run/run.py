@@ -13,6 +13,7 @@ import torch
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.conventions import active
+from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.metrics.dummy_steps import run_dummy_step
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.slots import Table
@@ -49,6 +50,7 @@ from lightlib.core.setup.loaders import explain_batch
 from lightlib.data.evaluation import EvalData
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state, set_rng_state
 from lightlib.data.train import TrainData
+from lightlib.data.train_loaders import full_batches
 from lightlib.loggers.fanout import Fanout
 from lightlib.strategies.strategy import Strategy
 from lightlib.torch_private import version_of
@@ -184,6 +186,7 @@ class Run:
             data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
         self.optimization.window.begin_epoch()
         self.step_check.begin_epoch()
+        self.results.train.sizes.expect(*full_batches(data.loaded.combined, data.loaded.is_single))
         self.plan = self.replan(data.num_batches)
         self.unfinished.complete()
         return self.plan
@@ -311,7 +314,8 @@ class Run:
             method_of(self.module, self.hooks.module_base, "on_validation_model_zero_grad")()
         data = self.evaluations.of(stage)
         metrics = [dict(each) for each in self.results.dictionaries()] if stage is SANITY_CHECK else []
-        self.results.use(Table(training=False, num_loaders=data.num_loaders))
+        sizes = BatchSize(*full_batches(data.combined, data.reads_one_by_one))
+        self.results.use(Table(training=False, num_loaders=data.num_loaders, sizes=sizes))
         step = stage.calls(self.hooks, self.strategy).step
         data.use_dummy_step(partial(run_dummy_step, self.results, self.module, step, several=data.num_loaders > 1))
         modes, trains = {part: part.training for part in self.module.modules()}, False

@@ -9,7 +9,7 @@ import torch
 import torchmetrics
 
 from lightlib.callbacks.callback import Callback
-from lightlib.core.metrics.slots import batch_size_of
+from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError
 from lightlib.report import PossibleUserWarning
@@ -352,7 +352,7 @@ class Suffix(Callback):
 class TestBatchSize:
     def test_the_batch_size_of_many_tensors(self):
         with pytest.warns(PossibleUserWarning, match=r"differ \(4 and 3\)"):
-            assert batch_size_of([torch.ones(4)] * 1000 + [torch.ones(3)]) == 4
+            assert BatchSize()([torch.ones(4)] * 1000 + [torch.ones(3)]) == 4
 
 
 @pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
