@@ -50,6 +50,7 @@ class LightlibState(RankState, total=False):
     limits: dict[str, list[Any]]  # that hooks have changed: their values when training began, and now
     val_loaded_at: int | None  # the epoch in which the validation loaders were requested
     gradient_norm: Tensor | None  # the last one
+    schedules_waiting: list[int]  # those that step after the validation that is due
     loggers: Any  # positions of the loggers
     setting: dict[str, Any]  # settings that the numbers depend on, to be compared on resume
     strategy: dict[str, Any]  # state of the strategy

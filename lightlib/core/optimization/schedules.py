@@ -66,6 +66,7 @@ class Schedules:
         by_step: Those that advance with optimizer steps in automatic optimization, or count them.
         by_batch: Those that advance with batches.
         epoch_stepped: Whether those that advance with epochs and read no metric have done so for the running epoch.
+        waiting: The indices of those that advance with the last batch, but read a metric of the validation after it.
     """
 
     def __init__(
@@ -86,7 +87,13 @@ class Schedules:
         self._first = {id(config) for config in stepped}
         self._step, self._step_of_batch = step, step_of_batch or step
         self.epoch_stepped = False
+        self.waiting: list[int] = []
         self._metrics = metrics
+        self._validates: Callable[[bool], bool] = lambda stepped: False
+
+    def wait_for(self, validates: Callable[[bool], bool]) -> None:
+        """Set the function that returns whether a validation follows the running batch, given whether it stepped."""
+        self._validates = validates
 
     def step_batch(self, progress: Progress) -> None:
         """Advance after an optimizer step, which `progress` does not count yet."""
@@ -94,13 +101,19 @@ class Schedules:
             if config.counts:
                 config.scheduler.step_update(progress.step + 1)
             elif config.due(progress.step + 1):
-                self._advance(config, self._step_of_batch)
+                self._advance_or_wait(config, True)
 
-    def step_micro_batch(self, progress: Progress) -> None:
-        """Advance after a batch, which `progress` does not count yet."""
+    def step_micro_batch(self, progress: Progress, stepped: bool) -> None:
+        """Advance after a batch, which `progress` does not count yet; `stepped`: it closed with an optimizer step."""
         for config in self.by_batch:
             if config.due(progress.batch + 1):
-                self._advance(config, self._step_of_batch)
+                self._advance_or_wait(config, stepped)
+
+    def step_waiting(self) -> None:
+        """Advance those that waited for the validation that has just ended."""
+        waiting, self.waiting = self.waiting, []
+        for index in waiting:
+            self._advance(self.configs[index], self._step)
 
     def step_epoch(self, progress: Progress) -> None:
         """Advance at the end of an epoch, which `progress` does not count yet."""
@@ -116,9 +129,9 @@ class Schedules:
                 self._advance(config, self._step_of_epoch(config, progress, self._step_of_batch))
         self.epoch_stepped = True
 
-    def continue_epoch(self, stepped: bool) -> None:
+    def continue_epoch(self, stepped: bool, waiting: Sequence[int] = ()) -> None:
         """Continue an epoch of a run that was interrupted."""
-        self.epoch_stepped = stepped
+        self.epoch_stepped, self.waiting = stepped, [index for index in waiting if index < len(self.configs)]
 
     @property
     def may_step_early(self) -> bool:
@@ -130,6 +143,12 @@ class Schedules:
         config: SchedulerConfig, progress: Progress, step: Callable[[Any, Any], None]
     ) -> Callable[[Any, Any], None]:
         return partial(_step_to, progress.epoch + 1) if config.counts else step
+
+    def _advance_or_wait(self, config: SchedulerConfig, stepped: bool) -> None:
+        if config.reduce_on_plateau and self._validates(stepped):
+            self.waiting.append(next(i for i, other in enumerate(self.configs) if other is config))
+        else:
+            self._advance(config, self._step_of_batch)
 
     def _advance(self, config: SchedulerConfig, step: Callable[[Any, Any], None]) -> None:
         if id(config) in self._first:
@@ -155,7 +174,7 @@ class Schedules:
         """Step this scheduler once per epoch from now on, in place of the present ones, which are returned."""
         before, config = self.configs, SchedulerConfig(scheduler)
         self.configs, self._by_epoch = [config], [config] if self._automatic else []
-        self.by_step, self.by_batch = [], []
+        self.by_step, self.by_batch, self.waiting = [], [], []
         return before
 
     def state_dict(self) -> list[Any]:

@@ -149,7 +149,8 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
                 "An early stop was requested before this checkpoint was written, so the run stops here again. "
                 "resume={'stop': False} continues training."
             )
-        run.optimization.schedules.continue_epoch(bool(parts.progress and ours.get("epoch_stepped")))
+        waiting = ours.get("schedules_waiting", ()) if parts.progress and parts.schedules else ()
+        run.optimization.schedules.continue_epoch(bool(parts.progress and ours.get("epoch_stepped")), waiting)
         norm = ours.get("gradient_norm")
         run.optimization.restore_norm(None if norm is None else norm.to(run.strategy.root_device))
         if parts.full:

@@ -179,6 +179,7 @@ def _only_to_resume(run: Run) -> LightlibState:
         "val_loaded_at": run.evaluations.loaded["val"].loaded_at if "val" in run.evaluations.loaded else None,
         "gradient_norm": None if norm is None else norm.detach().cpu(),
         "epoch_stepped": run.optimization.schedules.epoch_stepped,
+        "schedules_waiting": list(run.optimization.schedules.waiting),
         "loggers": run.loggers.state_dict(),
         "setting": setting(run),
         **own,

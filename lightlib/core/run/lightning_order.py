@@ -36,7 +36,7 @@ def then_batch_schedules(run_batch: Callable[..., Any]) -> Callable[..., Any]:
 
     def run_and_step(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
         output = run_batch(run, batch, i, steps_now)
-        run.optimization.schedules.step_micro_batch(run.progress)
+        run.optimization.schedules.step_micro_batch(run.progress, run.optimization.window.stepped)
         return output
 
     return run_and_step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,7 @@ class Run:
         self.saver = Saver(self, identity)
         self.logs, self.step_check = LogWriter(self), StepCheck(self)
         self.user_state, self.unfinished = UserState(self, save_user_state, looked), Unfinished(self)
+        self.optimization.schedules.wait_for(self.validates_after_batch)
 
     # training
     @property
@@ -237,6 +239,13 @@ class Run:
             self.hooks.on_accumulation_end()
         if self.plan.logging_due(self.progress):
             self.logs.write_step()
+
+    def validates_after_batch(self, stepped: bool) -> bool:
+        """Whether the plan has a validation after the running batch; `stepped`: which closes with an optimizer step."""
+        after = copy(self.progress)
+        after.end_batch(stepped)
+        timed = self.plan.validate_every_seconds is not None  # then nobody knows before it is over
+        return not timed and self.plan.validation_due(after, self.exhausted, False, 0.0)
 
     def answer_requests(self) -> bool:
         """Grant requests for a validation and for the end of the epoch; return whether the run stops."""
@@ -373,6 +382,7 @@ class Run:
         self.user_state.use_present()
 
     def end_validation(self) -> None:
+        self.optimization.schedules.step_waiting()
         self.pass_validation()
         self.clocks.note_validation(self.progress.batch)
         self.user_state.release()

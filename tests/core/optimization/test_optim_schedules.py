@@ -221,3 +221,75 @@ def test_a_checkpoint_with_milestones_is_read_as_plain_values(tmp_path, within_o
     resumed = quiet_trainer(max_epochs=3)
     resumed.fit(Net(configure), batches(1), ckpt_path=tmp_path / "end.ckpt")
     assert resumed.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.001)
+
+
+class Validated(Net):
+    """Its validations log 1, 2, 3, …; a schedule notes each value that it reads, and the batch before which it did."""
+
+    def __init__(self, interval, frequency):
+        read = self.read = []
+
+        class Reads(OwnSchedule):
+            def step(self, value):
+                read.append((float(value), module.trainer.progress.batch))
+
+            def state_dict(self):
+                return {}
+
+            def load_state_dict(self, state):
+                pass
+
+        module, config = self, {"interval": interval, "frequency": frequency, "reduce_on_plateau": True, "monitor": "x"}
+        super().__init__(lambda p: ([SGD(p, lr=0.1)], [{"scheduler": Reads(), **config}]))
+
+    def validation_step(self, batch, batch_idx):
+        self.log("x", float(self.trainer.progress.batch))
+
+
+class TestValidationsWithinAnEpoch:
+    """A schedule that reads a metric of the validation at its batch steps after that validation."""
+
+    @pytest.mark.parametrize(
+        ("interval", "frequency", "arguments", "read"),
+        [
+            ("step", 2, {"val_check_interval": 2}, [2, 4, 6, 8]),
+            ("step", 4, {"val_check_interval": 2}, [4, 8]),
+            ("step", 2, {"val_check_interval": 4, "accumulate_grad_batches": 2}, [4, 8]),
+            ("batch", 2, {"val_check_interval": 2}, [2, 4, 6, 8]),
+            ("batch", 4, {"val_check_interval": 2, "accumulate_grad_batches": 2}, [4, 8]),
+            ("step", 4, {}, [4, 8]),
+            ("step", 4, {"val_check_interval": 4, "check_val_every_n_epoch": None}, [4, 8]),
+            ("step", 8, {"check_val_every_n_epoch": 2}, [8]),
+            ("step", 3, {"max_steps": 3, "val_check_at_end": True}, [3]),
+        ],
+    )
+    def test_it_is_never_one_validation_late(self, interval, frequency, arguments, read):
+        module = Validated(interval, frequency)
+        quiet_trainer(**{"max_epochs": 2, **arguments}).fit(module, batches(4), batches(1))
+        assert module.read == [(float(n), n) for n in read]
+
+    def test_a_step_without_a_validation_reads_the_last_one(self):
+        module = Validated("step", 1)
+        quiet_trainer(max_epochs=1, val_check_interval=1, limit_train_batches=1).fit(module, batches(4), batches(1))
+        quiet = quiet_trainer(max_epochs=1, val_check_interval=2)
+        with pytest.raises(MisconfigurationException, match="reads 'x', which was not logged"):
+            quiet.fit(Validated("step", 1), batches(4), batches(1))
+        late = Validated("step", 3)
+        quiet_trainer(max_epochs=2, val_check_interval=2).fit(late, batches(4), batches(1))
+        assert (module.read, late.read) == ([(1.0, 1)], [(2.0, 2), (6.0, 6)])
+
+    def test_a_checkpoint_within_the_validation(self, tmp_path):
+        """The resumed run validates again, and then steps, once."""
+
+        class Saves(Validated):
+            def on_validation_batch_end(self, outputs, batch, batch_idx):
+                if self.trainer.progress.batch == 2:
+                    self.trainer.save_checkpoint(tmp_path / "within.ckpt")
+
+        def fit(kind, **arguments):
+            module = kind("step", 2)
+            trainer = quiet_trainer(max_epochs=1, val_check_interval=2, num_sanity_val_steps=0)
+            trainer.fit(module, batches(4), batches(1), **arguments)
+            return module.read
+
+        assert fit(Saves) == fit(Validated, ckpt_path=tmp_path / "within.ckpt") == [(2.0, 2), (4.0, 4)]
