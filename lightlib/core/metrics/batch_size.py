@@ -65,6 +65,8 @@ class BatchSize:
         return sizes[0] if sizes else 1
 
     def _size(self, batch: Any, loader: int) -> int:
+        if (size := _of_usual_batch(batch)) is not None:
+            return size
         numbers, place, certain = possible_sizes(batch)
         if len(numbers) == 1:
             return numbers[place]
@@ -80,6 +82,20 @@ class BatchSize:
             shown = " and ".join(map(str, list(dict.fromkeys(numbers[key] for key in likeliest_first))[:2]))
             _warn(f"The batch holds tensors or lists whose first dimensions differ ({shown})", size)
         return numbers[place]
+
+
+def _of_usual_batch(batch: Any) -> int | None:
+    """Return the size of a list of tensors with one first dimension and different numbers of them, with few calls."""
+    if type(batch) is not list and type(batch) is not tuple:
+        return None
+    size: int | None = None
+    fewest = most = 0
+    for tensor in batch:
+        if type(tensor) is not Tensor or not (ndim := tensor.ndim) or size not in (None, tensor.size(0)):
+            return None
+        size = tensor.size(0)
+        fewest, most = (ndim if not fewest or ndim < fewest else fewest), (ndim if ndim > most else most)
+    return size if fewest < most else None  # else it may be a list of samples
 
 
 def _warn(why: str, size: int) -> None:
