@@ -20,6 +20,7 @@ __all__ = [
     "LightlibWarning",
     "Once",
     "PossibleUserWarning",
+    "ToStderr",
     "described",
     "has_password",
     "info",
@@ -57,7 +58,7 @@ _TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?
 log = logging.getLogger("lightlib")
 
 
-class _ToStderr(logging.StreamHandler):  # type: ignore[type-arg]  # no [] before Python 3.11
+class ToStderr(logging.StreamHandler):  # type: ignore[type-arg]  # no [] before Python 3.11
     """Handler that looks `sys.stderr` up at each message: a progress bar or a notebook may have replaced it."""
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class _ToStderr(logging.StreamHandler):  # type: ignore[type-arg]  # no [] befor
 
 
 if not log.handlers and not logging.getLogger().handlers:
-    _handler = _ToStderr()
+    _handler = ToStderr()
     _handler.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(_handler)
     log.propagate = False

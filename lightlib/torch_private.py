@@ -212,3 +212,13 @@ def order_parameters(layer: nn.Module, names: Sequence[Sequence[str]]) -> None:
     order = [next(name for name in several if name in held) for several in names]
     layer._parameters.clear()  # noqa: SLF001
     layer._parameters.update({name: held[name] for name in [*order, *held]})  # noqa: SLF001
+
+
+def checkpoint_activations(module: nn.Module, arguments: Mapping[str, Any]) -> bool:
+    """Checkpoint the activations of layers that the arguments select; return False if some layers do so already."""
+    from torch.distributed.algorithms._checkpoint import checkpoint_wrapper as torchs  # optional: few programs need it
+
+    if any(isinstance(part, torchs.CheckpointWrapper) for part in module.modules()):
+        return False
+    torchs.apply_activation_checkpointing(module, checkpoint_wrapper_fn=torchs.checkpoint_wrapper, **arguments)
+    return True

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lightlib import conventions, registry, report
+from lightlib.compat import loggers
 from lightlib.compat.finder import ROOTS, CompatModule, Finder
 from lightlib.errors import MisconfigurationException
 from lightlib.version import __version__
@@ -76,6 +77,7 @@ def _switch() -> None:
     conventions.serve_internals(_internal, _set_internal, _inspect)
     registry.substitute_by(_of_lightnings_kind)
     report.share_rank()
+    loggers.connect()
 
 
 def uninstall() -> None:
@@ -93,6 +95,7 @@ def uninstall() -> None:
             del sys.modules[name]
     conventions.use(conventions.LIGHTLIB)
     conventions.serve_internals(None)
+    loggers.disconnect()
 
 
 def announce() -> None:

@@ -6,6 +6,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import logging
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -19,6 +20,7 @@ __all__ = ["ROOTS", "CompatModule", "Finder", "canonical", "is_package", "names"
 # Packages by which Lightning's modules are imported; a module below any of them is the one below `lightning`.
 ROOTS = {"lightning": "", "pytorch_lightning": "pytorch", "lightning_fabric": "fabric"}
 VERSION = "2.6.6"
+_LOG = "lightlib.compat.loggers:log"  # each module of Lightning has one by its own name
 
 
 def canonical(name: str) -> str:
@@ -75,12 +77,22 @@ def served(path: str, module: str, name: str) -> Any:
     target = objects.provided(path, name)
     if target is not None:
         place, _, attribute = target.partition(":")
-        return getattr(importlib.import_module(place), attribute)
+        found = importlib.import_module(_in_tree_of(module, place))
+        if target == _LOG:
+            return logging.getLogger(f"lightning.{path}")
+        return getattr(found, attribute) if attribute else found
     if f"{path}.{name}".lstrip(".") in names():
         return importlib.import_module(f"{module}.{name}")
     if name in names()[path].split():
         return absent.stand_in(name)
     raise missing.error(module, name, path, names()[path].split())
+
+
+def _in_tree_of(module: str, place: str) -> str:
+    """Return the path of a module of Lightning's as `module` is imported, with compat or below `lightlib`."""
+    if place.partition(".")[0] not in ROOTS or module.partition(".")[0] in ROOTS:
+        return place
+    return place.replace("lightning", "lightlib", 1).replace(".pytorch", "", 1)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -6,7 +6,7 @@ import functools
 import json
 from importlib import resources
 
-__all__ = ["INTERNALS", "has_own_row", "names", "provided", "target"]
+__all__ = ["INTERNALS", "PRIVATE", "has_own_row", "imported", "names", "private_names", "provided", "target"]
 
 
 def _group(module: str, names: str) -> dict[str, str]:
@@ -17,9 +17,24 @@ def _group(module: str, names: str) -> dict[str, str]:
 
 _TOOLS = "lightlib.compat.tools"
 _UTILITIES = f"{_TOOLS}.small_functions"
+
 _ALIASES = """
     _DATALOADER _DEVICE _EVALUATE_OUTPUT _MAP_LOCATION_TYPE _METRIC _METRICS _NUMBER _OUT_DICT _PARAMETERS _PATH
     _PBAR_DICT _PREDICT_OUTPUT
+"""
+_FLAGS = """
+    _BITSANDBYTES_AVAILABLE _CLICK_AVAILABLE _COMET_AVAILABLE _DEEPSPEED_AVAILABLE _DEEPSPEED_GREATER_EQUAL_0_16
+    _HYDRA_AVAILABLE _IS_INTERACTIVE _IS_WINDOWS _JSONARGPARSE_SIGNATURES_AVAILABLE _KINETO_AVAILABLE
+    _LIGHTNING_SDK_AVAILABLE _LITLOGGER_AVAILABLE _MATPLOTLIB_AVAILABLE _MLFLOW_AVAILABLE
+    _MLFLOW_SYNCHRONOUS_AVAILABLE _MPI4PY_AVAILABLE _NUMPY_AVAILABLE _OMEGACONF_AVAILABLE _ONNXSCRIPT_AVAILABLE
+    _ONNX_AVAILABLE _PSUTIL_AVAILABLE _PYTHON_GREATER_EQUAL_3_10_0 _PYTHON_GREATER_EQUAL_3_11_0 _REQUESTS_AVAILABLE
+    _RICH_AVAILABLE _SKLEARN_AVAILABLE _TENSORBOARDX_AVAILABLE _TENSORBOARD_AVAILABLE
+    _TORCHMETRICS_GREATER_EQUAL_0_11 _TORCHMETRICS_GREATER_EQUAL_0_8_0 _TORCHMETRICS_GREATER_EQUAL_0_9_1
+    _TORCHMETRICS_GREATER_EQUAL_1_0_0 _TORCHVISION_AVAILABLE _TORCH_EQUAL_2_4_0 _TORCH_EQUAL_2_8 _TORCH_EQUAL_2_9
+    _TORCH_GREATER_EQUAL_2_2 _TORCH_GREATER_EQUAL_2_3 _TORCH_GREATER_EQUAL_2_4 _TORCH_GREATER_EQUAL_2_4_1
+    _TORCH_GREATER_EQUAL_2_5 _TORCH_GREATER_EQUAL_2_6 _TORCH_GREATER_EQUAL_2_8 _TORCH_LESS_EQUAL_2_6
+    _TORCH_TRT_AVAILABLE _TRANSFORMER_ENGINE_AVAILABLE _WANDB_AVAILABLE _XLA_AVAILABLE _XLA_GREATER_EQUAL_2_1
+    _XLA_GREATER_EQUAL_2_5
 """
 
 # By Lightning's name, wherever Lightning has it.
@@ -62,7 +77,7 @@ _OBJECTS: dict[str, str] = {
     **_group("lightlib.loggers.csv", "ExperimentWriter"),
     **_group("lightlib.strategies.group.process_group", "DEFAULT_TIMEOUT=default_pg_timeout"),
     **_group("lightlib.callbacks.summary.model_summary", "Summary"),
-    **_group("torch.utils._pytree", "SUPPORTED_NODES"),
+    **_group("torch.utils._pytree", "SUPPORTED_NODES tree_unflatten"),
     **_group("lightning_utilities.core.rank_zero", "rank_zero_only=utils_rank_zero_only"),
     **_group("lightlib.compat.plugins.precision", "DoublePrecision=DoublePrecisionPlugin HalfPrecision"),
     **_group("lightlib.compat.plugins.precision", "DoublePrecision HalfPrecision=HalfPrecisionPlugin MixedPrecision"),
@@ -84,11 +99,10 @@ _OBJECTS: dict[str, str] = {
         f"{_TOOLS}.deepspeed_files", "DeepSpeedLayerSummary DeepSpeedSummary deepspeed_param_size ds_checkpoint_dir"
     ),
     **_group(f"{_TOOLS}.deepspeed_files", "convert_zero_checkpoint_to_fp32_state_dict"),
-    **_group("lightlib.compat.plugins.io", "AsyncCheckpointIO CheckpointIO TorchCheckpointIO _WrappingCheckpointIO"),
+    **_group("lightlib.compat.plugins.io", "AsyncCheckpointIO CheckpointIO TorchCheckpointIO"),
     **_group("lightlib.compat.plugins.layer_sync", "LayerSync TorchSyncBatchNorm"),
     **_group("lightlib.compat.plugins.registries", "ACCELERATOR_REGISTRY ACCELERATOR_REGISTRY=AcceleratorRegistry"),
     **_group("lightlib.compat.plugins.registries", "STRATEGY_REGISTRY STRATEGY_REGISTRY=StrategyRegistry"),
-    **_group("lightlib.compat.plugins.registries", "_AcceleratorRegistry _StrategyRegistry _register_classes"),
     **_group("lightlib.compat.plugins.registries", "call_register_accelerators"),
     **_group("lightlib.profilers", "AdvancedProfiler PassThroughProfiler Profiler PyTorchProfiler SimpleProfiler"),
     **_group("lightlib.report", "PossibleUserWarning"),
@@ -157,16 +171,17 @@ _OBJECTS: dict[str, str] = {
     **_group(
         "lightlib.compat.types", "LRSchedulerConfigType LRSchedulerTypeTuple LRSchedulerTypeUnion OptimizerConfig"
     ),
+    **_group("lightlib.compat.types", "BType LRSchedulerPLType LRSchedulerType MODULE_OPTIMIZERS comet_experiment"),
+    **_group("lightlib.compat.types", "RedOpType T TBroadcast TModel TReduce T_destination ModuleType"),
+    **_group("lightlib.compat.loggers", "formatter log"),
+    **_group("torch.distributed", "ProcessGroup ReduceOp"),
+    **_group("torch", "UntypedStorage"),
     **_group("lightlib.compat.types", "OptimizerLRScheduler OptimizerLRSchedulerConfig STEP_OUTPUT TRAIN_DATALOADERS"),
 }
 
-# Private names, by Lightning's name, in the modules that begin so.
-_WITH_PRIVATE = (
-    "pytorch.trainer", "pytorch.loops", "pytorch.core.saving", "pytorch.loggers", "pytorch.utilities",
-    "fabric.utilities",
-)  # fmt: skip
+# Private names that projects import, by Lightning's name; scripts/lightning_paths.py records which modules have them.
 _INTERNALS = "lightlib.compat.internals"
-_PRIVATE: dict[str, str] = {
+PRIVATE: dict[str, str] = {
     **_group(f"{_INTERNALS}.connectors", "AcceleratorConnector=_AcceleratorConnector"),
     **_group(
         f"{_INTERNALS}.connectors", "CallbackConnector=_CallbackConnector CheckpointConnector=_CheckpointConnector"
@@ -187,6 +202,26 @@ _PRIVATE: dict[str, str] = {
     **_group(f"{_INTERNALS}.logged", "sanitize_callable_params=_sanitize_callable_params"),
     **_group(f"{_INTERNALS}.logged", "sanitize_params=_sanitize_params scan_checkpoints=_scan_checkpoints"),
     **_group(f"{_INTERNALS}.logged", "version=_version"),
+    **_group(f"{_INTERNALS}.functions", "METADATA_FILENAME=_METADATA_FILENAME MockOptimizer=_MockOptimizer"),
+    **_group(f"{_INTERNALS}.functions", "NotYetLoadedTensor=_NotYetLoadedTensor ResultMetric=_ResultMetric"),
+    **_group(f"{_INTERNALS}.functions", "Sharded=_Sharded Stateful=_Stateful all_reduce=_sync_ddp"),
+    **_group(f"{_INTERNALS}.functions", "SubprocessScriptLauncher=_SubprocessScriptLauncher"),
+    **_group(f"{_INTERNALS}.functions", "all_reduce_if_initialized=_sync_ddp_if_available"),
+    **_group(f"{_INTERNALS}.functions", "apply_filter=_apply_filter check_keys=_validate_keys_for_strict_loading"),
+    **_group(f"{_INTERNALS}.functions", "backend_for=_get_default_process_group_backend_for_device is_dir=_is_dir"),
+    **_group(f"{_INTERNALS}.functions", "checkpoint_activations=_setup_activation_checkpointing"),
+    **_group(f"{_INTERNALS}.functions", "full_state_dict=_get_full_state_dict_context"),
+    **_group(f"{_INTERNALS}.functions", "init_connection=_init_dist_connection lazy_load=_lazy_load"),
+    **_group(f"{_INTERNALS}.functions", "is_initialized=_distributed_is_initialized move_state=_move_state_into"),
+    **_group(f"{_INTERNALS}.functions", "materialize=_materialize_meta_tensors rank_from_environment=_get_rank"),
+    **_group(f"{_INTERNALS}.functions", "reasons_to_skip=_runif_reasons"),
+    **_group(f"{_INTERNALS}.flags", _FLAGS),
+    **_group("lightlib.compat.plugins.io", "_WrappingCheckpointIO"),
+    **_group("lightlib.compat.plugins.registries", "_AcceleratorRegistry _StrategyRegistry _register_classes"),
+    **_group("lightlib.compat.types", _ALIASES),
+    **_group("lightlib.fabric.loader", "FabricLoader=_FabricDataLoader"),
+    **_group("lightlib.fabric.wrapped", "FabricModule=_FabricModule FabricOptimizer=_FabricOptimizer"),
+    **_group("lightlib.loggers", "DummyExperiment=_DummyExperiment"),
 }
 
 # By Lightning's path, where a name means something else than in the rest of Lightning, or is private there.
@@ -212,12 +247,13 @@ _BY_PATH: dict[str, str] = {
     },
     "fabric.cli.main": f"{_TOOLS}.commands:run_fabric",
     "pytorch.utilities.upgrade_checkpoint.main": f"{_TOOLS}.commands:upgrade_checkpoints",
-    "pytorch.utilities.types.ReduceLROnPlateau": "torch.optim.lr_scheduler:ReduceLROnPlateau",
+    # Former versions had all aliases in both modules.
     **{
         f"{path}.{name}": f"lightlib.compat.types:{name}"
         for path in ("pytorch.utilities.types", "fabric.utilities.types")
         for name in _ALIASES.split()
     },
+    "pytorch.utilities.types.ReduceLROnPlateau": "torch.optim.lr_scheduler:ReduceLROnPlateau",
 }
 
 # Attributes of a Trainer that are no public names here, and that compat provides for the projects that read them.
@@ -231,7 +267,7 @@ INTERNALS = frozenset(_OF_TRAINER.split())
 def private_names(path: str) -> list[str]:
     """Return the private names that a module of Lightning's has here."""
     here = [name.removeprefix(f"{path}.") for name in _BY_PATH if name.startswith(f"{path}._")]
-    return sorted([*here, *(_PRIVATE if path.startswith(_WITH_PRIVATE) else ())])
+    return sorted({*here, *_listed(path)[2]})
 
 
 @functools.cache
@@ -245,31 +281,59 @@ def target(path: str, name: str) -> str | None:
     return (
         _BY_PATH.get(f"{path}.{name}")
         or _OBJECTS.get(name)
-        or (_PRIVATE.get(name) if path.startswith(_WITH_PRIVATE) else None)
+        or (PRIVATE.get(name) if name in _listed(path)[2] else None)
     )
 
 
 @functools.cache
 def names() -> dict[str, str]:
     """Return the public names of each of Lightning's modules, by its path below ``lightning``."""
-    listed: dict[str, str] = json.loads(resources.files(__package__).joinpath("lightning_2_6.json").read_text("utf-8"))
-    return listed
+    return {path: " ".join(_listed(path)[0]) for path in _table()["modules"]}
+
+
+@functools.cache
+def imported(path: str) -> dict[str, str]:
+    """Return the origins of the names that a module of Lightning's imports from other packages, such as `Tensor`.
+
+    Example:
+        >>> imported("pytorch.cli")["Optimizer"], imported("pytorch.cli")["pl"]
+        ('torch.optim:Optimizer', 'lightning.pytorch')
+    """
+    origins = _table()["origins"]
+    pairs = [word.partition("=") for word in _listed(path)[1]]
+    return {name: origin or origins[name] for name, _, origin in pairs}
+
+
+@functools.cache
+def _listed(path: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of a module: its public ones, those of other packages, and private ones."""
+    public, others, private = (part.split() for part in _table()["modules"].get(path, "||").split("|"))
+    return public, others, private
+
+
+@functools.cache
+def _table() -> dict[str, dict[str, str]]:
+    """Return the record of Lightning's modules, which `scripts/lightning_paths.py` writes."""
+    table: dict[str, dict[str, str]] = json.loads(
+        resources.files(__package__).joinpath("lightning_2_6.json").read_text("utf-8")
+    )
+    return table
 
 
 @functools.cache
 def _public(path: str) -> frozenset[str]:
-    return frozenset(names().get(path, "").split())
+    return frozenset(_listed(path)[0])
 
 
 def provided(path: str, name: str) -> str | None:
-    """As :func:`target`, but only for names that Lightning's module has: public, private, or by path.
+    """As :func:`target`, but only for names that Lightning's module has: public, private, by path, or imported.
 
     Example:
         >>> provided("pytorch.callbacks", "EarlyStopping"), provided("pytorch.callbacks", "Trainer")
         ('lightlib.callbacks:EarlyStopping', None)
     """
     known = name in _public(path) or name.startswith("_") or f"{path}.{name}" in _BY_PATH
-    return target(path, name) if known else None
+    return target(path, name) if known else imported(path).get(name)
 
 
 def has_own_row(path: str, name: str) -> bool:

@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Union
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from typing_extensions import NotRequired, Required
 
+from lightlib.core.optimization.wrapper import LightningOptimizer
+from lightlib.fabric.wrapped import FabricOptimizer
+
+if TYPE_CHECKING:
+    from comet_ml import ExistingExperiment, Experiment, OfflineExperiment
+
 __all__ = [
     "EVAL_DATALOADERS",
+    "MODULE_OPTIMIZERS",
     "STEP_OUTPUT",
     "TRAIN_DATALOADERS",
+    "BType",
     "DistributedDataParallel",
     "LRScheduler",
     "LRSchedulerConfigType",
+    "LRSchedulerPLType",
+    "LRSchedulerType",
     "LRSchedulerTypeTuple",
     "LRSchedulerTypeUnion",
+    "ModuleType",
     "OptimizerConfig",
     "OptimizerLRScheduler",
     "OptimizerLRSchedulerConfig",
+    "RedOpType",
     "ReduceLROnPlateau",
+    "T",
+    "TBroadcast",
+    "TModel",
+    "TReduce",
+    "T_destination",
+    "comet_experiment",
 ]
 
 STEP_OUTPUT = Tensor | Mapping[str, Any] | None
@@ -33,6 +51,26 @@ TRAIN_DATALOADERS = Any
 EVAL_DATALOADERS = Any
 LRSchedulerTypeTuple = (LRScheduler, ReduceLROnPlateau)
 LRSchedulerTypeUnion = LRScheduler | ReduceLROnPlateau
+LRSchedulerPLType = LRSchedulerTypeUnion
+LRSchedulerType = type[LRScheduler] | type[ReduceLROnPlateau]
+BType = Union[Tensor, str, Mapping[Any, "BType"], Iterable["BType"]]  # noqa: UP007  `|` takes no name that comes later
+MODULE_OPTIMIZERS = (
+    Optimizer
+    | LightningOptimizer
+    | FabricOptimizer
+    | list[Optimizer]
+    | list[LightningOptimizer]
+    | list[FabricOptimizer]
+)
+comet_experiment = Union["Experiment", "ExistingExperiment", "OfflineExperiment"]
+
+RedOpType = torch.distributed.ReduceOp.RedOpType
+T = TypeVar("T")
+T_destination = TypeVar("T_destination", bound=dict[str, Any])
+TBroadcast = TypeVar("TBroadcast")
+TModel = TypeVar("TModel", bound=nn.Module)
+TReduce = TypeVar("TReduce")
+ModuleType = TypeVar("ModuleType")
 
 _PATH = str | os.PathLike[str]
 _DEVICE = torch.device | str | int

@@ -88,6 +88,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         r"(parameter|buffer|grad)\.data",
         "torch: how a cast keeps the object that an optimizer holds",
     ),
+    ("lightlib/compat/loggers.py", r"logger\.propagate|rank_zero\.log", "logging: the documented switch; as below"),
     ("lightlib/report.py", r"theirs\.rank", "lightning_utilities: its decorators read the rank there"),
     # Lightning's public protocol
     (

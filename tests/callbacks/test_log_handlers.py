@@ -59,7 +59,7 @@ def test_a_record_stands_above_the_bar_and_the_handler_is_given_back(clock: Cloc
 
 
 def test_the_messages_of_lightlib_stand_above_a_bar_of_tqdm(clock: Clock, open_terminal, monkeypatch, caplog) -> None:
-    terminal, own = open_terminal(), report._ToStderr()
+    terminal, own = open_terminal(), report.ToStderr()
     monkeypatch.setattr(report.log, "handlers", [own])
     monkeypatch.setattr(report.log, "propagate", False)
     caplog.set_level(logging.INFO, logger="lightlib")

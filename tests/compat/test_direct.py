@@ -107,7 +107,8 @@ def test_every_public_name_is_reachable_where_lightning_defines_it():
     missing = {}
     for path, name in paths():
         module = importlib.import_module(name)
-        absent = [one for one in names()[path].split() if not hasattr(module, one)]
+        # `log` is a logger by the name of Lightning's module, which is for programs under compat.
+        absent = [one for one in names()[path].split() if one != "log" and not hasattr(module, one)]
         if absent:
             missing[name] = absent
     assert {name for name, absent in missing.items() if not IMPORTED_BY[name].issuperset(absent)} == set()

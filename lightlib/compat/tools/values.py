@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from lightning_utilities.core.enums import StrEnum
+from lightning_utilities.core.rank_zero import WarningCache
 from torch import Tensor, nn
 
 from lightlib import report, tree
@@ -211,7 +212,7 @@ def remove_module_hooks(model: nn.Module) -> None:
             getattr(module, f"_{kind}_hooks").clear()
 
 
-class _WarnedOnce(set[str]):
+class _WarnedOnce(WarningCache):
     """Texts of warnings that were given."""
 
     def warn(self, message: str, stacklevel: int = 5, **kwargs: Any) -> None:
