@@ -57,8 +57,9 @@ def check_monitor(owner: str, monitor: object) -> None:
 
 
 def validates(trainer: Trainer) -> bool:
-    """Whether this run has validation batches."""
-    return any(count > 0 for count in trainer.num_val_batches)
+    """Whether this run has validation batches; before their loaders are requested, whether it is to validate."""
+    counts, plan = trainer.num_val_batches, trainer.plan
+    return any(count > 0 for count in counts) if counts else plan is not None and plan.validate_every is not None
 
 
 def validation_comes(trainer: Trainer) -> bool:

@@ -12,7 +12,7 @@ from lightlib.conventions import assigned, internal, tolerate
 from lightlib.core.metrics.results import Results
 from lightlib.core.progress.plan import Intervals, Plan
 from lightlib.core.progress.progress import Progress
-from lightlib.core.progress.states import RunningStage, TrainerState
+from lightlib.core.progress.states import RunningStage, TrainerState, TrainerStatus
 from lightlib.core.run.parts import END_EPOCH, VALIDATE
 from lightlib.core.run.run import Run
 from lightlib.core.session import Session
@@ -216,8 +216,8 @@ class RunViews(TrainerLimits):
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C or SIGTERM ended the last call."""
-        return self._session.interrupted
+        """Whether Ctrl-C or SIGTERM ended the last call; with compat also whether an error did, as in Lightning."""
+        return self._session.interrupted or self.state.status is TrainerStatus.INTERRUPTED
 
     def _in(self, *stages: str) -> bool:
         return self.run is not None and self.run.stage in stages
@@ -291,7 +291,9 @@ class RunViews(TrainerLimits):
     @property
     def enable_validation(self) -> bool:
         """Whether the fit validates: the module has the step, there are loaders, and the limit is not 0."""
-        return any(self.num_val_batches) and self.limit_val_batches > 0
+        counts, plan = self.num_val_batches, self.plan  # with compat loaders may be requested in a later epoch
+        found = any(counts) if counts else plan is not None and plan.validate_every is not None
+        return found and self.limit_val_batches > 0
 
     @property
     def num_test_batches(self) -> list[float]:

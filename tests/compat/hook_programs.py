@@ -319,6 +319,9 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     ),
     "no validation": lambda: program({"limit_val_batches": 0}),
     "no sanity check": lambda: program({"num_sanity_val_steps": 0}),
+    "no sanity check, validation every second epoch": lambda: program(
+        {"num_sanity_val_steps": 0, "check_val_every_n_epoch": 2, "max_epochs": 3}, train=2
+    ),
     "limits": lambda: program({"limit_train_batches": 2, "limit_val_batches": 1, "max_epochs": 1}),
     "accumulation": lambda: program({"accumulate_grad_batches": 2}, train=5),
     "accumulation with every hook of the step": lambda: program(
