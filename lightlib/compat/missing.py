@@ -29,12 +29,15 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
         near = closest(name, private)
         there = f"one of {', '.join(private)}" if private else "a public name"
         what = f"{name!r} is internal to Lightning, and lightlib.compat does not provide it"
-        fix = "use the public API for it; `lightlib compat check` lists such places."
+        fix = (
+            "use the public API for it; if the import is in an installed package, run this program with Lightning: "
+            "leave compat off (`lightlib compat check` lists such places)."
+        )
     else:
         near = closest(name, public)
         there = "a name of Lightning 2.6"
         what = "neither Lightning 2.6 nor lightlib has it there"
-        fix = f"import {near}." if near else "correct the name, or install the version of the project that fits."
+        fix = f"import {near}." if near else "correct the name, or install the version of the project that fits 2.6."
     hint = f" Did you mean {near!r}?" if near else ""
     text = f"from {module!r} (served by lightlib.compat): {what}.{hint}\n  Expected: {there}.\n  Fix: {fix}"
     if _is_imported():

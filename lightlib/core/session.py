@@ -92,6 +92,7 @@ class Session(SessionState):
         self._attached: list[tuple[Any, Any]] = []  # callbacks, and the modules that they had before this call
         self.is_open = False
         self._printers: dict[str, Callable[[list[dict[str, float]], str], None]] = {}
+        self.verbose = {"validate": True, "test": True}
         self._compiler: Callable[..., Any] | None = None
 
     # before
@@ -533,13 +534,18 @@ class Session(SessionState):
         calls = [partial(callback.teardown, self.trainer, self.module) for callback in own]
         each([*calls, self.trainer.strategy.extension.hooks.get("teardown", nothing)])(fn)
 
-    def print_metrics(self, metrics: list[dict[str, float]], verbose: bool) -> None:
-        if verbose and self.state.fn is not None and self.trainer.is_global_zero and any(metrics):
-            show = self._printers.get(self.state.fn.value)
+    def be_verbose(self, fn: str, verbose: bool) -> None:
+        """Print the metrics of the next calls of ``"validate"`` or ``"test"``, or do not."""
+        self.verbose[fn] = verbose
+
+    def print_metrics(self, metrics: list[dict[str, float]]) -> None:
+        fn = None if self.state.fn is None else self.state.fn.value
+        if fn is not None and self.verbose[fn] and self.trainer.is_global_zero and any(metrics):
+            show = self._printers.get(fn)
             if show is not None:
-                show(metrics, self.state.fn.value)
+                show(metrics, fn)
             else:
-                report.write_output(print, table(metrics, self.state.fn.value))
+                report.write_output(print, table(metrics, fn))
 
     def print_by(self, fn: str, show: Callable[[list[dict[str, float]], str], None]) -> None:
         """Print the metrics of ``"validate"`` or ``"test"`` by the user's function."""

@@ -316,9 +316,10 @@ class Trainer(TrainerCalls):
         return self._evaluate(TEST, verbose)
 
     def _evaluate(self, stage: Stage, verbose: bool) -> list[dict[str, float]]:
+        self._session.be_verbose(stage.state, verbose)
         with self._session as run:
             metrics = loop.evaluate(run, stage)
-        self._session.print_metrics(metrics, verbose)
+        self._session.print_metrics(metrics)
         return metrics
 
     @overload

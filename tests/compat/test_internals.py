@@ -205,6 +205,82 @@ class TestLoops:
         assert "table of test: ['val']" in out
         assert out.count("table of") == 1
 
+    def test_a_printer_gets_tensors_and_can_be_exchanged_later(self, capsys):  # torch-uncertainty, lightning-ir
+        from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
+
+        seen = []
+
+        class Table(_EvaluationLoop):
+            @staticmethod
+            def _print_results(results, stage):
+                seen.append((stage, type(results[0]["val"]), results[0]["val"].item()))
+                _EvaluationLoop._print_results(results, stage)
+
+        class Assigns(lightlib.Callback):
+            def on_test_start(self, trainer, pl_module):
+                trainer._evaluation_loop._print_results = lambda results, stage: seen.append((stage, *results[0]))
+                assert trainer._evaluation_loop is trainer.test_loop
+
+        this = trainer()
+        this.test_loop = Table(this, "test", "test")
+        (given,) = this.test(Net(), loader())
+        assert seen == [("test", torch.Tensor, pytest.approx(given["val"]))]
+        assert "val" in capsys.readouterr().out
+        seen.clear()
+        this.callbacks.append(Assigns())
+        this.test(Net(), loader())
+        assert seen == [("test", "val")]
+
+    @pytest.mark.parametrize("fn", ["validate", "test"])
+    def test_a_printer_of_the_view_is_used(self, fn, capsys):
+        seen = []
+
+        class Assigns(lightlib.Callback):
+            def setup(self, trainer, pl_module, stage):
+                trainer._evaluation_loop._print_results = lambda results, stage: seen.append((stage, *results[0]))
+
+        getattr(trainer(callbacks=[Assigns()]), fn)(Net(), loader())
+        assert seen == [(fn, "val")]
+        assert capsys.readouterr().out == ""
+
+    def test_whether_the_metrics_are_printed(self, capsys):
+        """The values were recorded with this callback and Lightning 2.6.6."""
+        seen = []
+
+        class Reads(lightlib.Callback):
+            def on_validation_end(self, trainer, pl_module):
+                loop = trainer._evaluation_loop
+                seen.append((loop.verbose, loop.num_dataloaders, trainer.fit_loop.epoch_loop.val_loop.verbose))
+
+        class Silences(lightlib.Callback):
+            def on_test_start(self, trainer, pl_module):
+                trainer._evaluation_loop.verbose = False
+
+        this = trainer(callbacks=[Reads()], max_epochs=1, num_sanity_val_steps=1)
+        assert this.validate_loop.verbose is True
+        this.fit(Net(), loader(), loader())
+        assert seen == [(False, 1, False)] * 2
+        this.validate(Net(), loader(), verbose=False)
+        assert seen[-1] == (False, 1, False)
+        assert this.validate_loop.verbose is False
+        this.validate(Net(), loader())
+        assert seen[-1] == (True, 1, False)
+        assert capsys.readouterr().out.count("validate metric") == 1
+        trainer(callbacks=[Silences()]).test(Net(), loader())
+        assert capsys.readouterr().out == ""
+
+    def test_assignments_without_effect_are_warnings(self):
+        this = trainer(limit_val_batches=0)
+        this.fit(Net(), loader())
+        with pytest.warns(LightlibWarning, match="verbose was set during fit"):
+            this._evaluation_loop.verbose = True
+        with pytest.warns(LightlibWarning, match="_print_results was set during fit"):
+            this._evaluation_loop._print_results = print
+        with pytest.warns(LightlibWarning, match="CheckpointConnector.dump_checkpoint of a Trainer is assigned"):
+            this._checkpoint_connector.dump_checkpoint = print
+        with pytest.warns(LightlibWarning, match="FitLoop.done of a Trainer is assigned"):
+            this.fit_loop.done = True
+
     def test_a_loop_that_replaces_more_is_refused(self):
         from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
 

@@ -26,14 +26,23 @@ def _active_loop(trainer: Any) -> Any:
         return loops.FitLoop(trainer)
     if trainer.predicting:
         return loops.PredictionLoop(trainer)
-    stage = trainer.state.stage
-    return None if stage is None else loops.EvaluationLoop(trainer, trainer.state.fn, stage)
+    return None if trainer.state.stage is None else _evaluation_loop(trainer)
+
+
+def _evaluation_loop(trainer: Any) -> Any:
+    """Return the loop of a call of validate or test, which a user may have set, or the validation within fit."""
+    fn = trainer.state.fn
+    if fn in ("validate", "test"):
+        return getattr(trainer, f"{fn}_loop")
+    if fn != "fit":
+        raise RuntimeError("The `Trainer._evaluation_loop` property isn't defined. Accessed outside of scope")
+    return loops.EvaluationLoop.of(trainer, fn, "sanity_check" if trainer.sanity_checking else "validate")
 
 
 _OF_TRAINER: dict[str, Callable[[Any], Any]] = {
     "fit_loop": loops.FitLoop,
-    "validate_loop": lambda trainer: loops.EvaluationLoop(trainer, "validate", "validate"),
-    "test_loop": lambda trainer: loops.EvaluationLoop(trainer, "test", "test"),
+    "validate_loop": lambda trainer: loops.EvaluationLoop.of(trainer, "validate", "validate"),
+    "test_loop": lambda trainer: loops.EvaluationLoop.of(trainer, "test", "test"),
     "predict_loop": loops.PredictionLoop,
     "_accelerator_connector": connectors.AcceleratorConnector.of,
     "_checkpoint_connector": connectors.CheckpointConnector,
@@ -41,7 +50,7 @@ _OF_TRAINER: dict[str, Callable[[Any], Any]] = {
     "_logger_connector": connectors.LoggerConnector,
     "_callback_connector": connectors.CallbackConnector,
     "_signal_connector": connectors.SignalConnector,
-    "_evaluation_loop": lambda trainer: loops.EvaluationLoop(trainer, trainer.state.fn, trainer.state.fn.value),
+    "_evaluation_loop": _evaluation_loop,
     "_active_loop": _active_loop,
     "_detect_anomaly": lambda trainer: trainer.settings.detect_anomaly,
 }

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
+from lightlib import report
 from lightlib.compat.internals.counters import (
     Tracker,
     batches_of,
@@ -111,7 +114,7 @@ class EpochLoop(Served):
     @property
     def val_loop(self) -> EvaluationLoop:
         """The validation within fit."""
-        return EvaluationLoop(self.trainer, "fit", "validate")
+        return EvaluationLoop.of(self.trainer, "fit", "validate")
 
     @property
     def _results(self) -> Any:
@@ -211,6 +214,7 @@ class FitLoop(Served):
         return plan is not None and not plan.steps_now(progress, self.trainer.is_last_batch)
 
 
+_PRINTING = ("validate", "test")
 _STAGES = {"sanity_check": "val", "validate": "val", "test": "test", "predict": "predict"}
 
 
@@ -225,8 +229,44 @@ class EvaluationLoop(Served):
         self, trainer: Any, trainer_fn: Any, stage: Any, verbose: bool = True, inference_mode: bool = True
     ) -> None:
         super().__init__(trainer)
-        self.verbose, self.inference_mode = verbose, inference_mode
-        self._fn, self._stage = trainer_fn, stage
+        self.inference_mode = inference_mode
+        self._fn, self._stage = str(getattr(trainer_fn, "value", trainer_fn)), stage
+        if not verbose:
+            self.verbose = False
+
+    @classmethod
+    def of(cls, trainer: Any, fn: str, stage: str) -> EvaluationLoop:
+        """Return the one of a Trainer."""
+        return cls(trainer, fn, stage, inference_mode=trainer.settings.inference_mode)
+
+    @property
+    def verbose(self) -> bool:
+        """Whether validate or test prints its metrics; the validation within fit does not."""
+        return bool(self.trainer._session.verbose.get(self._fn, False))  # noqa: SLF001  as above
+
+    @verbose.setter
+    def verbose(self, value: bool) -> None:
+        if self._fn in _PRINTING:
+            self.trainer._session.be_verbose(self._fn, bool(value))  # noqa: SLF001  as above
+        elif value:
+            self._warn_of_no_effect("verbose")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "_print_results":
+            super().__setattr__(name, value)
+        elif self._fn in _PRINTING:
+            vars(self)[name] = value
+            print_by(self.trainer, self._fn, lambda: value)
+        else:
+            self._warn_of_no_effect(name)
+
+    def _warn_of_no_effect(self, name: str) -> None:
+        report.warn_once(
+            ("no effect", name),
+            f"trainer._evaluation_loop.{name} was set during fit, where lightlib prints no table of a validation.\n"
+            "  Expected: the loop of trainer.validate or trainer.test.\n"
+            "  Fix: print trainer.callback_metrics in on_validation_end.",
+        )
 
     @property
     def _key(self) -> str:
@@ -302,6 +342,17 @@ class PredictionLoop(EvaluationLoop):
         return [list(batches or []) for batches in noted[: last + 1]]
 
 
+def print_by(trainer: Any, fn: str, printer: Callable[[], Callable[..., None]]) -> None:
+    """Print the metrics of ``"validate"`` or ``"test"`` by a function of the user's, which gets them as tensors."""
+
+    def show(metrics: list[dict[str, float]], stage: str) -> None:
+        device = trainer.strategy.root_device
+        tensors = [{name: torch.tensor(value, device=device) for name, value in each.items()} for each in metrics]
+        printer()(tensors, stage)
+
+    trainer._session.print_by(fn, show)  # noqa: SLF001  as above
+
+
 def use_loop(trainer: Any, name: str, loop: Any) -> None:
     """Print the results of validate or test by a subclass of the loop; refuse everything else that it overrides."""
     base: type = EvaluationLoop
@@ -322,8 +373,7 @@ def use_loop(trainer: Any, name: str, loop: Any) -> None:
             fix="override the hooks of the module or of a callback instead.",
         )
     vars(trainer)[name] = loop
-    printer: Callable[..., None] = loop._print_results  # noqa: SLF001  the name is Lightning's
-    trainer._session.print_by({"validate_loop": "validate", "test_loop": "test"}[name], printer)  # noqa: SLF001  as above
+    print_by(trainer, name.removesuffix("_loop"), lambda: loop._print_results)  # noqa: SLF001  the name is Lightning's
 
 
 _CALLED_BY_LIGHTNING = frozenset({

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from types import FunctionType
 from typing import Any
 
 from lightlib import report
@@ -14,8 +16,8 @@ def absent(owner: str, name: str, there: list[str]) -> str:
     return (
         f"{owner} has no {name!r} in lightlib: it is internal to Lightning, and lightlib.compat does not provide it.\n"
         f"  Expected: {', '.join(there) if there else 'a public name'}.\n"
-        "  Fix: use one of these or the public API, or set lightlib.compat aside for this program "
-        "(`lightlib compat check` lists such places)."
+        "  Fix: use one of these or the public API; if the line is in an installed package, run this program with "
+        "Lightning: leave compat off (`lightlib compat check` lists such places)."
     )
 
 
@@ -38,7 +40,8 @@ class _Kind(type):
 
 def public(kind: type) -> list[str]:
     """Return the names that a stand-in has, except Python's."""
-    return sorted(name for name in dir(kind) if not name.startswith("__") and name != "of")
+    ours = ("of", "data", "_note", "_warn_of_no_effect")  # of lightlib, not of Lightning
+    return sorted(name for name in dir(kind) if not name.startswith("__") and name not in ours)
 
 
 class Served(metaclass=_Kind):
@@ -49,3 +52,19 @@ class Served(metaclass=_Kind):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(absent(type(self).__name__, name, public(type(self))), name=name, obj=self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind = type(self)
+        is_view = kind.__module__.startswith("lightlib.")  # a class of the user's keeps its attributes
+        if is_view and isinstance(inspect.getattr_static(kind, name, None), (property, staticmethod, FunctionType)):
+            found = inspect.getattr_static(kind, name)
+            if not isinstance(found, property) or found.fset is None:
+                report.warn_once(
+                    ("set", kind.__name__, name),
+                    f"{kind.__name__}.{name} of a Trainer is assigned, but lightlib does not use it.\n"
+                    "  Expected: attributes that lightlib reads, such as fit_loop.max_epochs.\n"
+                    "  Fix: override the hook or the public method that does the work; if the assignment is in an "
+                    "installed package, run this program with Lightning.",
+                )
+                return
+        super().__setattr__(name, value)
