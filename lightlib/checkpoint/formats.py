@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from lightlib import report
 from lightlib.checkpoint.determined import from_determined
 from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.file import archive, safetensors
@@ -13,9 +14,28 @@ from lightlib.checkpoint.file.read_errors import unreachable
 from lightlib.checkpoint.lightning_upgrades import upgraded
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
+from lightlib.conventions import active
 from lightlib.errors import CheckpointError, closest, nearest
 
 FORMATS = ("file", "directory")
+
+
+def is_trusted(weights_only: bool | None) -> bool:
+    """Whether a file may hold arbitrary objects: with False; with None also if torch's variable says so, with compat.
+
+    Lightning leaves the decision to torch, which reads TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD.
+    """
+    if weights_only is not None or not active().keeps_objects:
+        return weights_only is False
+    forced = os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true")
+    if forced:
+        report.warn_once(
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD",
+            "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set, so checkpoints are read with weights_only=False, which may run "
+            "any code in them.\n  Expected: files from a source that you trust.\n"
+            "  Fix: weights_only=False in the calls that need it, and no such variable.",
+        )
+    return forced
 
 
 def save(

@@ -161,7 +161,7 @@ def _read(fabric: SettingUp, path: Any, weights_only: bool | None) -> dict[str, 
         if store is not None:
             content = store.load(os.fspath(path), weights_only)
         else:
-            content = formats.read(os.fspath(path), "cpu", trust=weights_only is False)
+            content = formats.read(os.fspath(path), "cpu", trust=formats.is_trusted(weights_only))
     except CheckpointError as raised:
         error = raised.with_traceback(None)
     errors = fabric.strategy.collectives.all_gather_object(error)

@@ -316,3 +316,47 @@ def test_install_switches_the_conventions_and_uninstall_switches_back():
     finally:
         compat.uninstall()
     assert active() is LIGHTLIB
+
+
+class Holds(Net):
+    """Has a hyperparameter that is an object."""
+
+    def __init__(self, net=None):
+        super().__init__()
+        self.save_hyperparameters()
+
+    def test_step(self, batch, batch_idx):
+        self.log("tested", self.layer(batch).mean())
+
+
+@pytest.mark.filterwarnings("ignore:The hyperparameter")
+class TestFilesWithObjects:
+    """Checkpoints with compat hold hyperparameters that are objects; torch's variable decides how they are read."""
+
+    @pytest.fixture
+    def file(self, tmp_path):
+        with following(LIGHTNING), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            this = trainer(limit_val_batches=0)
+            this.fit(Holds(torch.nn.Linear(1, 1)), loader())
+            this.save_checkpoint(tmp_path / "a.ckpt")
+        return tmp_path / "a.ckpt"
+
+    def test_without_the_variable_the_error_names_it(self, file):
+        with following(LIGHTNING), pytest.raises(CheckpointError, match="TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1") as raised:
+            trainer().test(Holds(), loader(), ckpt_path=file, verbose=False)
+        assert "with compat, checkpoints also hold hyperparameters" in str(raised.value)
+
+    def test_with_the_variable_the_file_is_read(self, file, monkeypatch):
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+        with following(LIGHTNING), pytest.warns(UserWarning, match="TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set"):
+            trainer().test(Holds(), loader(), ckpt_path=file, verbose=False)
+        with following(LIGHTNING):
+            assert isinstance(Holds.load_from_checkpoint(file).hparams.net, torch.nn.Linear)
+
+    def test_the_call_and_lightlibs_own_conventions_win(self, file, monkeypatch):
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+        with following(LIGHTNING), pytest.raises(CheckpointError):
+            trainer().test(Holds(), loader(), ckpt_path=file, weights_only=True, verbose=False)
+        with pytest.raises(CheckpointError, match="which is all that lightlib writes"):
+            trainer().test(Holds(), loader(), ckpt_path=file, verbose=False)

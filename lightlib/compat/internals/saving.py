@@ -20,7 +20,9 @@ __all__ = ["load", "load_hparams_from_tags_csv", "load_hparams_from_yaml", "load
 
 def load(path_or_url: Any, map_location: Any = None, weights_only: bool | None = None) -> Any:
     """Return the content of a checkpoint: `_load`. No code in it is run unless `weights_only` is False."""
-    return read_tensors(formats.load(path_or_url, map_location, trust=weights_only is False, of_any_kind=True))
+    return read_tensors(
+        formats.load(path_or_url, map_location, trust=formats.is_trusted(weights_only), of_any_kind=True)
+    )
 
 
 def load_object(

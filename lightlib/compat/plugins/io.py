@@ -104,7 +104,7 @@ class TorchCheckpointIO(CheckpointIO):
         """
         if not filesystem.exists(path):
             raise FileNotFoundError(f"There is no checkpoint {os.fspath(path)!r}.")
-        return formats.read(os.fspath(path), map_location or "cpu", trust=weights_only is False)
+        return formats.read(os.fspath(path), map_location or "cpu", trust=formats.is_trusted(weights_only))
 
     def remove_checkpoint(self, path: Any) -> None:
         """Remove a file or a directory; nothing happens if there is none."""

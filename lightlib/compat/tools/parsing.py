@@ -235,7 +235,7 @@ def pl_load(path_or_url: Any, map_location: Any = None, weights_only: bool | Non
     Raises:
         CheckpointError: It cannot be read.
     """
-    return formats.load(path_or_url, map_location, trust=weights_only is False, of_any_kind=True)
+    return formats.load(path_or_url, map_location, trust=formats.is_trusted(weights_only), of_any_kind=True)
 
 
 def migrate_checkpoint(

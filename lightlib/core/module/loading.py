@@ -73,9 +73,11 @@ def load_from_checkpoint(
     Raises:
         CheckpointError: The file is missing or damaged, or does not fit the class.
     """
-    content = read_tensors(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
+    content = read_tensors(
+        formats.load(checkpoint_path, map_location or _present_device, trust=formats.is_trusted(weights_only))
+    )
     check(content, checkpoint_path)
-    module = build(cls, content, hparams_file, kwargs, trust=weights_only is False)
+    module = build(cls, content, hparams_file, kwargs, trust=formats.is_trusted(weights_only))
     if module.configure_model is not None:  # a method set to None counts as not defined
         module.configure_model()
     if module.on_load_checkpoint is not None:
@@ -104,9 +106,11 @@ def load_datamodule(
     **kwargs: Any,
 ) -> Any:
     """Build a new data module from its hyperparameters in a checkpoint and restore its state."""
-    content = read_tensors(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
+    content = read_tensors(
+        formats.load(checkpoint_path, map_location or _present_device, trust=formats.is_trusted(weights_only))
+    )
     check(content, checkpoint_path)
-    datamodule = build(cls, content, hparams_file, kwargs, trust=weights_only is False)
+    datamodule = build(cls, content, hparams_file, kwargs, trust=formats.is_trusted(weights_only))
     if (state := content.get(cls.__qualname__)) is not None:
         datamodule.load_state_dict(state)
     return datamodule

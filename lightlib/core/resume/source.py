@@ -104,7 +104,7 @@ def _read(
         if store is not None:
             content = store.load(path, weights_only)
         else:
-            content = formats.load(path, "cpu", trust=weights_only is False)
+            content = formats.load(path, "cpu", trust=formats.is_trusted(weights_only))
         if not _is_newer(content):
             check(content, path, kind, parts)
     except CheckpointError as error:
