@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +127,12 @@ class _Place:
     Args:
         function: The name of the innermost function around it.
         statement: The statement that it is in; the condition or the like of one with a body.
+        conditional: Whether it is in a branch of an `if` or `try`, such as one for another version.
     """
 
     function: str = ""
     statement: ast.AST | None = None
+    conditional: bool = False
 
     @property
     def code(self) -> str:
@@ -147,9 +149,11 @@ def _walk(tree: ast.AST) -> Iterator[tuple[ast.AST, _Place]]:
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 waiting.append((child, _Place(child.name)))
             elif isinstance(child, ast.stmt):
-                waiting.append((child, _Place(place.function, None if hasattr(child, "body") else child)))
+                branch = place.conditional or isinstance(node, (ast.If, ast.Try))
+                statement = None if hasattr(child, "body") else child
+                waiting.append((child, _Place(place.function, statement, branch)))
             else:
-                inside = place if place.statement is not None else _Place(place.function, child)
+                inside = place if place.statement is not None else replace(place, statement=child)
                 waiting.append((child, inside))
 
 
@@ -251,7 +255,7 @@ class _Uses:
         """Return the class of Lightning that a variable or attribute is of, by its value or its name."""
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         if name == "trainer" or name.endswith("_trainer"):
-            return "Trainer"
+            return None if _is_configuration(node) else "Trainer"
         kind = self._kinds.get(name) if isinstance(node, ast.Name) else None
         return kind if kind in ("Trainer", "Fabric") else None
 
@@ -290,10 +294,19 @@ class _Uses:
     def _attribute(self, node: ast.Attribute, place: _Place) -> Iterator[Finding]:
         path = self._path(node)
         if path and canonical(path.rpartition(".")[0]) in names():  # the names of classes are found where they begin
-            yield _of_path(self._file, node.lineno, path)
+            found = _of_path(self._file, node.lineno, path)
+            if found.status != "unknown" or not place.conditional:
+                yield found
         owner = self._owner(node.value)
-        if owner:
+        if owner and node.attr != "_target_":  # the key of a Hydra configuration
             yield from _member(self._file, node.lineno, owner, node.attr, place)
+
+
+def _is_configuration(node: ast.expr) -> bool:
+    """Whether it is a section of a configuration, such as ``cfg.trainer``, and not a Trainer."""
+    owner = node.value if isinstance(node, ast.Attribute) else None
+    name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return re.search(r"(^|_)(cfg|conf|config|configs|args|opts?|hydra)$", name.lower()) is not None
 
 
 def _entry(where: Iterable[str], name: str) -> dict[str, Any]:

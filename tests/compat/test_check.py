@@ -138,6 +138,34 @@ def test_what_a_project_expects_to_fail_is_no_finding(scanned):
     assert scanned(code) == []
 
 
+def test_a_configuration_is_no_trainer_and_another_version_is_no_finding(scanned):  # the hydra template, ray
+    code = """
+        import lightning as L
+        trainer = hydra.utils.instantiate(cfg.trainer)
+        log(cfg.trainer._target_, self.config.trainer._private, trainer._target_)
+        if NEW:
+            strategy = L.pytorch.strategies.FSDPStrategy
+        else:
+            strategy = L.pytorch.strategies.DDPFullyShardedStrategy
+        trainer._private
+        L.pytorch.strategies.DDPFullyShardedStrategy
+    """
+    assert scanned(code) == [
+        (6, "differs", "lightning.pytorch.strategies.FSDPStrategy"),
+        (9, "private", "Trainer._private"),
+        (10, "unknown", "lightning.pytorch.strategies.DDPFullyShardedStrategy"),
+    ]
+
+
+def test_names_that_lightning_assigns_are_unchanged(scanned):  # lightning-uq-box, finetuning-scheduler
+    code = """
+        from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+        from lightning.fabric.utilities.distributed import ReduceOp, _distributed_is_initialized
+        from lightning.pytorch.callbacks.early_stopping import log
+    """
+    assert scanned(code) == []
+
+
 def test_a_private_name_that_the_project_defines_is_its_own(scanned):
     code = "import lightning\n\nclass Mine(lightning.Trainer):\n    def __init__(self):\n        self._model = None\n"
     assert scanned(code, **{"use.py": "import lightning\ntrainer._model\ntrainer._theirs\n"}) == [
