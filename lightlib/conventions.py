@@ -40,6 +40,10 @@ class Conventions:
         draws_globally: The model summary runs the example input with the random generators of the program.
         notes_indices: A prediction notes the indices of its samples.
         keeps_arrays: NumPy arrays in batches reach the steps as they are, and do not become tensors.
+        replaces_samplers: With several processes, loaders get torch's DistributedSampler with the seed of the run, and
+            all processes draw the same random numbers. A prediction keeps an incomplete last batch.
+        logs_behind: The x-axis of the loggers is the number of steps before the one whose values are logged, and that
+            of evaluation steps the number of their batch. `Logger.save` follows each row.
         teardown_always: `teardown` is called after an error as well.
         fails_as_failed: A run that an exception ends has the status "failed" instead of "interrupted".
     """
@@ -56,6 +60,8 @@ class Conventions:
     draws_globally: bool = False
     notes_indices: bool = False
     keeps_arrays: bool = False
+    replaces_samplers: bool = False
+    logs_behind: bool = False
     teardown_always: bool = True
     fails_as_failed: bool = True
 
@@ -74,6 +80,8 @@ LIGHTNING = Conventions(
     draws_globally=True,
     notes_indices=True,
     keeps_arrays=True,
+    replaces_samplers=True,
+    logs_behind=True,
     teardown_always=False,
     fails_as_failed=False,
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.conventions import active
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class LearningRateMonitor(Callback):
         if self.logging_interval == "epoch" or not every or step % every or step == self._logged_step:
             return
         self._logged_step = step
-        self._log(trainer, "step", step)
+        self._log(trainer, "step", trainer.progress.step if active().logs_behind else step)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.run is not None:

@@ -144,8 +144,8 @@ _OBJECTS: dict[str, str] = {
     **_group(f"{_TOOLS}.parsing", "save_hparams_to_tags_csv save_hparams_to_yaml save_hyperparameters update_hparams"),
     **_group(f"{_TOOLS}.rich_columns", "BatchesProcessedColumn CustomBarColumn CustomInfiniteTask CustomProgress"),
     **_group(f"{_TOOLS}.rich_columns", "CustomTimeColumn MetricsTextColumn ProcessingSpeedColumn"),
-    **_group(f"{_TOOLS}.samplers", "DistributedSamplerWrapper UnrepeatedDistributedSampler"),
-    **_group(f"{_TOOLS}.samplers", "UnrepeatedDistributedSamplerWrapper"),
+    **_group("lightlib.samplers.distributed", "DistributedSamplerWrapper UnrepeatedDistributedSampler"),
+    **_group("lightlib.samplers.distributed", "UnrepeatedDistributedSamplerWrapper"),
     **_group(f"{_TOOLS}.serving", "ServableModule"),
     **_group(f"{_TOOLS}.seeds", "max_seed_value min_seed_value pl_worker_init_function reset_seed"),
     **_group(

@@ -60,6 +60,7 @@ from lightlib.core.setup.plugins import plan_of
 from lightlib.core.setup.settings import Settings
 from lightlib.core.setup.timing import Timing
 from lightlib.data.combined import CombinedLoader, flatten
+from lightlib.data.distributed_loader import with_distributed_sampler, without_drop_last
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.resumable_loader import batch_size_of_loader
@@ -74,6 +75,7 @@ from lightlib.strategies.strategy import Strategy
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
+_STAGES = {"train": "training", "val": VALIDATION.name, "test": TEST.name, "predict": PREDICT.name}
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 Source = Callable[[], Any]
 
@@ -176,13 +178,29 @@ class Builder:
 
     # data
     def process_loaders(self) -> None:
-        """Let the strategy replace each loader, where it wants to."""
-        change = self.strategy.extension.loader
-        if change is None:
-            return
+        """Give the loaders distributed samplers, if that convention is followed, and let the strategy replace them."""
+        changes: list[Callable[[str], Callable[[Any], Any]]] = []
+        if self.follows_distributed and self.settings.use_distributed_sampler:
+            changes.append(lambda name: partial(self._with_sampler, name))
+        by_strategy = self.strategy.extension.loader
+        if by_strategy is not None:
+            changes.append(lambda name: by_strategy)
+        if active().replaces_samplers and self.sources["predict"] is not None:
+            self.sources["predict"] = partial(_changed, self.sources["predict"], without_drop_last)
         for name, source in self.sources.items():
-            if source is not None:
-                self.sources[name] = partial(_changed, source, change)
+            for change in changes if source is not None else ():
+                self.sources[name] = source = partial(_changed, source, change(name))  # noqa: PLW2901  one after the other
+
+    @property
+    def follows_distributed(self) -> bool:
+        """Whether Lightning's rules for several processes hold, which it follows for `"ddp"` with one process, too."""
+        strategy = self.strategy
+        return active().replaces_samplers and (strategy.launcher is not None or strategy.world_size > 1)
+
+    def _with_sampler(self, name: str, loader: Any) -> Any:
+        strategy, fits = self.strategy, self.trainer.state.fn is TrainerFn.FITTING
+        share = self.share() or DataShard(0, 1, strategy.collectives.broadcast, strategy.collectives.all_gather_object)
+        return with_distributed_sampler(loader, share, _STAGES[name], fits and bool(self.settings.overfit_batches))
 
     def share(self) -> DataShard | None:
         """Return the shard of the data that this process reads; None with one process."""

@@ -54,6 +54,7 @@ from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_
 from lightlib.core.setup.timing import Timing, facts_of
 from lightlib.core.trial import Call, limits_of, run_call, unseen
 from lightlib.core.values.hparams import plain_hparams
+from lightlib.data.seed import reset_seed
 from lightlib.errors import MisconfigurationException, SIGTERMException
 from lightlib.launch.start.program import is_shell
 from lightlib.loggers.fanout import Fanout
@@ -220,6 +221,8 @@ class Session(SessionState):
         check_source(fn, sources)
         loggers = prepare_loggers(trainer, fn, origin)
         self._share_log_dir()
+        if builder.follows_distributed:
+            reset_seed()
         self.hooks = builder.hooks()
         if origin.content is not None and origin.parts.callbacks:
             restore_found(trainer.callbacks, origin.content)

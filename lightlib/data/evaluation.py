@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -82,6 +83,7 @@ class EvalData:
         if notes_indices:  # the batches of loaders that are read together have no indices of their own
             self.noted = NotedIndices(read if self._one_by_one else [None])
         self._at_start: dict[str, Any] | None = None
+        self._counted: Counter[int] = Counter()  # batches by loader
         self.generators = [list(generators_of(loader).values()) for loader in self.given]
         self.combined = combined.with_loaders(read)
         own_limits = combined.limits or [math.inf] * len(read)
@@ -125,6 +127,11 @@ class EvalData:
         for loader, given in zip(self.read, self.given, strict=True):
             stop_workers(loader, given)
 
+    def count(self, loader: int) -> int:
+        """Return how many batches of a loader were counted before, and count one more."""
+        self._counted[loader] += 1
+        return self._counted[loader] - 1
+
     def note(self) -> None:
         """Record the state in which an evaluation begins."""
         self._at_start = self.state_dict()
@@ -137,13 +144,11 @@ class EvalData:
         """
         if at_start and self._at_start is not None:
             return self._at_start
-        return {
-            "seed": self._seed,
-            "generators": list(map(states_of, self.generators)),
-        }
+        state = {"seed": self._seed, "generators": list(map(states_of, self.generators))}
+        return {**state, "counted": dict(self._counted)} if self._counted else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._seed = state["seed"]
+        self._seed, self._counted = state["seed"], Counter(state.get("counted", {}))
         for generators, states in zip(self.generators, state["generators"], strict=False):
             set_states(generators, states)
 

@@ -9,12 +9,23 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from lightlib.data.generators import generators_in, present_state, set_present_state
 from lightlib.data.seed import set_rng_state
 from lightlib.data.sharding import DataShard, ShardedSampler, inner_sampler, is_plain_batches, shared_rng
 from lightlib.data.workers import Placed, Seeding
+from lightlib.samplers.distributed import (
+    DistributedSamplerWrapper,
+    UnrepeatedDistributedSampler,
+    UnrepeatedDistributedSamplerWrapper,
+)
 from lightlib.samplers.passes import InfiniteSampler, RepeatSampler
 from lightlib.samplers.seeded import SeededSampler
 
@@ -22,6 +33,8 @@ from lightlib.samplers.seeded import SeededSampler
 _DRAW_AT_ONCE = (
     *(SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler),
     *(InfiniteSampler, RepeatSampler),
+    *(DistributedSampler, DistributedSamplerWrapper),
+    *(UnrepeatedDistributedSampler, UnrepeatedDistributedSamplerWrapper),
 )
 _RECENT = 1024  # items that are remembered: more than workers are given in advance
 _LARGEST_BATCH = 2**32  # batches of a custom batch sampler get numbers that are this far apart

@@ -55,7 +55,7 @@ def resumable_loader(
         place, share = (share.rank, share.size), None
     if not is_read_by_index(loader):
         if _is_plain(loader) and _may_be_seeded(loader):
-            loader = _copy(loader, Seeding(name, number, loader.persistent_workers))
+            loader = copied_loader(loader, Seeding(name, number, loader.persistent_workers))
         return loader if share is None else ShardedBatchSampler(loader, share, training, name)
     attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
     indices = getattr(loader, attribute)
@@ -69,10 +69,10 @@ def resumable_loader(
     else:
         agreeing = share if is_random(indices) else None
         indices = IndexStream(_sharded(indices, share, training), agreeing, loader.dataset, seeding)
-    return _copy(loader, seeding, **{attribute: indices})
+    return copied_loader(loader, seeding, **{attribute: indices})
 
 
-def _copy(loader: Any, seeding: Seeding | None = None, **attributes: Any) -> Any:
+def copied_loader(loader: Any, seeding: Seeding | None = None, **attributes: Any) -> Any:
     """Return a shallow copy of a DataLoader with other attributes and no workers; with `seeding` we seed its workers.
 
     The copy shares no iterator with `loader`: workers that the user has started read the user's own sampler.
@@ -89,6 +89,15 @@ def _copy(loader: Any, seeding: Seeding | None = None, **attributes: Any) -> Any
     for name, value in attributes.items():
         object.__setattr__(copied, name, value)  # a DataLoader's own __setattr__ refuses some of them
     return copied
+
+
+def in_data_order(loader: Any, name: str) -> Any:
+    """Return a copy of a DataLoader that takes the samples in the data set's order; `name` is its stage."""
+    batches = loader.batch_sampler
+    if batches is None:
+        return copied_loader(loader, sampler=_in_order(loader.sampler, False, loader.dataset, name))
+    ordered = _in_order(batches, True, loader.dataset, name)
+    return loader if ordered is batches else copied_loader(loader, batch_sampler=ordered, sampler=ordered.sampler)
 
 
 def _in_order(indices: Any, in_batches: bool, data: Any, name: str) -> Any:
@@ -167,7 +176,7 @@ def with_smaller_batches(loader: Any, largest: int) -> Any:
         return loader
     batches: Any = loader.batch_sampler
     smaller = BatchSampler(batches.sampler, largest, batches.drop_last)
-    return _copy(loader, batch_sampler=smaller, batch_size=largest)
+    return copied_loader(loader, batch_sampler=smaller, batch_size=largest)
 
 
 def stop_workers(loader: Any, given: Any) -> None:

@@ -84,6 +84,13 @@ def choose_seed() -> int:
     return seed
 
 
+def reset_seed() -> None:
+    """Set the seed of the last `seed_everything` again; does nothing without one."""
+    seed = os.environ.get(SEED_VARIABLE)
+    if seed is not None and not seed_was_chosen():
+        seed_everything(int(seed), workers=os.environ.get(WORKERS_VARIABLE) == "1", verbose=False)
+
+
 def seed_was_chosen() -> bool:
     """Whether `choose_seed` chose the present seed, so that another seed is no change of the run."""
     return CHOSEN_VARIABLE in os.environ and os.environ.get(SEED_VARIABLE) == os.environ[CHOSEN_VARIABLE]

@@ -17,13 +17,9 @@ from tests.processes import programs
 SAME = 1e-5  # two processors with the same instructions may still add up in another order
 CLOSE = 1e-4  # with another torch, or other instructions of the processor
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "differences.md"
-X_AXIS = "The x-axis is `global_step`, the number of completed steps"
-EPOCH = "It has, like every other row."
 RATES = "It logs once per optimizer step."
 # What differs by decision: places of a program's figures, and the sentence of docs/differences.md.
 DIFFERENT = {
-    "callbacks/logged_metrics": {r"/tables/.*/step": X_AXIS, r"/tables/.*/(pre-)?epoch": EPOCH},
-    "callbacks/own_logger": {r"/rows/\d+/2": X_AXIS},
     "training/schedules": {"/one cycle/monitored/lr-SGD": RATES},
 }
 

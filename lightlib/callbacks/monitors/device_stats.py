@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib.accelerators.cpu import CPUAccelerator
 from lightlib.callbacks.callback import Callback
+from lightlib.conventions import active
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class DeviceStatsMonitor(Callback):
             )
         self.cpu_stats = cpu_stats
         self._due = False  # whether the running step is logged
+        self._before = 0  # steps before it
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         if stage == "fit" and not trainer.loggers:
@@ -66,18 +68,20 @@ class DeviceStatsMonitor(Callback):
         stats, run = self._stats(trainer), trainer.run
         if not stats or run is None:
             return
+        step = self._before if active().logs_behind and run.train_data is not None else trainer.global_step
         for logger, (log_metrics, report_failure) in zip(
             run.loggers.loggers, run.loggers.targets("log_metrics"), strict=True
         ):
             prefix = f"{type(self).__qualname__}.{hook}{logger.group_separator}"
             try:
-                log_metrics({prefix + name: value for name, value in stats.items()}, trainer.global_step)
+                log_metrics({prefix + name: value for name, value in stats.items()}, step)
             except Exception as error:  # noqa: BLE001  a logger may raise anything
                 report_failure(error)
 
     # training
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
         every = trainer.log_every_n_steps
+        self._before = trainer.progress.step
         self._due = every > 0 and (trainer.progress.step + 1) % every == 0
         if self._due:
             self._log(trainer, "on_train_batch_start")

@@ -165,6 +165,8 @@ class LoggerConnector(Served):
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Write numbers to all loggers."""
         self.trainer.log_metrics_now(metrics, step)
+        if step is not None:
+            self.trainer.run.loggers.save()
 
 
 class CallbackConnector(Served):

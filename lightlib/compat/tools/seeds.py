@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 
 import torch
 
 from lightlib import report
-from lightlib.data.seed import seed_everything
+from lightlib.data.seed import reset_seed
 
 __all__ = ["max_seed_value", "min_seed_value", "pl_worker_init_function", "reset_seed"]
 
 min_seed_value = 0
 max_seed_value = 2**32 - 1
 _BITS = 2**64 - 1
-
-
-def reset_seed() -> None:
-    """Set the seed of the last `seed_everything` again; does nothing without one."""
-    seed = os.environ.get("PL_GLOBAL_SEED")
-    if seed is not None:
-        seed_everything(int(seed), workers=os.environ.get("PL_SEED_WORKERS") == "1", verbose=False)
 
 
 def pl_worker_init_function(worker_id: int, rank: int | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from lightlib import report
 from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
+from lightlib.conventions import active
 from lightlib.core.metrics.results import to_floats
 from lightlib.core.setup.timing import Timing
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
+_KEYS = {"validate": "val", "test": "test"}  # keys of the data, by stage
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _HOW_TO_FIND = (
     "Training continues. To find where it began, use callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."
@@ -24,7 +26,13 @@ _HOW_TO_FIND = (
 
 
 class LogWriter:
-    """Writes the numbers of one run to its loggers."""
+    """Writes the numbers of one run to its loggers.
+
+    Attributes:
+        write_evaluation_step: Writes the step values of an evaluation step, by default at the current training step.
+    """
+
+    write_evaluation_step: Callable[[], None]
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -33,6 +41,8 @@ class LogWriter:
         # bound once: a value goes from here to the logger
         self._targets = [(timing.call(name, log), report) for name, (log, report) in zip(names, targets, strict=True)]
         self._warned = False  # of values or weights that are not finite
+        self._behind = active().logs_behind
+        self.write_evaluation_step = self._write_numbered if self._behind else self._write_evaluation_step
 
     def write_step(self) -> None:
         values = self._run.results.fresh_step_values()
@@ -58,8 +68,16 @@ class LogWriter:
                 f"{run.progress.step} (seen at the end of the epoch), as after a loss that is NaN. {_HOW_TO_FIND}"
             )
 
-    def write_evaluation_step(self) -> None:
-        """Write the step values of an evaluation step, at the current training step."""
+    def _write_numbered(self) -> None:
+        """Write the step values of an evaluation step at the number of its batch, counted over evaluations."""
+        run = self._run
+        if run.stage != "sanity_check":
+            number = run.evaluations.loaded[_KEYS[run.stage]].count(run.results.table.loader)
+            if values := run.results.fresh_step_values():
+                self.write(to_floats(values), number)
+                run.loggers.save()
+
+    def _write_evaluation_step(self) -> None:
         if self._run.stage != "sanity_check" and (values := self._run.results.fresh_step_values()):
             self.write(to_floats(values))
 
@@ -82,16 +100,25 @@ class LogWriter:
             step: The x-axis. Default: the value logged as "step", else the number of optimizer steps.
         """
         run, numbers = self._run, dict(metrics)
-        at = numbers.pop("step", None)
+        at, given = numbers.pop("step", None), step
         if step is None:
-            step = run.progress.step if at is None or not math.isfinite(at) else int(at)
-        numbers.setdefault("epoch", run.progress.epoch)
+            step = self._position() if at is None or not math.isfinite(at) else int(at)
+        if not self._behind or (given is None and at is None):
+            numbers.setdefault("epoch", run.progress.epoch + run.progress.shift)
         for log_metrics, report_failure in self._targets:
             try:
                 log_metrics(numbers, step)
             except Exception as error:  # noqa: BLE001  a logger may raise anything
                 report_failure(error)
+        if self._behind and given is None:
+            run.loggers.save()
         run.hooks.on_log(numbers)
+
+    def _position(self) -> int:
+        """Return the x-axis: the number of optimizer steps, or of those before the batch that has just stepped."""
+        run, progress = self._run, self._run.progress
+        counted = self._behind and run.train_data is not None and progress.epoch_batch > 0 and run.between_windows()
+        return progress.step - counted
 
     def _check_values(self, values: Mapping[str, float]) -> None:
         """Warn about the first value that is not finite; the loss has the name ""."""

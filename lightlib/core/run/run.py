@@ -141,7 +141,7 @@ class Run:
         self.user_state.begin()
         if restored.rng is not None:
             self._restore_rng(restored, restored.rng)
-        if not self.begun and self.strategy.world_size > 1:
+        if not self.begun and self.strategy.world_size > 1 and not active().replaces_samplers:
             part_random_numbers(self.strategy.broadcast(rng_state()), self.strategy.data_place)
         self.begun = True
         self.unfinished.begin()

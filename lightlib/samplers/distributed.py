@@ -1,4 +1,4 @@
-"""Samplers that shard the indices of another sampler over processes."""
+"""Samplers that shard the indices of another sampler over processes, with Lightning's names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import torch
 from torch.utils.data import Dataset, DistributedSampler, Sampler
 
 from lightlib.errors import MisconfigurationException
-
-__all__ = ["DistributedSamplerWrapper", "UnrepeatedDistributedSampler", "UnrepeatedDistributedSamplerWrapper"]
 
 
 class _Drawn(Dataset[Any]):
