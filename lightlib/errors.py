@@ -84,8 +84,8 @@ class UnknownNameError(MisconfigurationException):
         )
 
 
-class CheckpointError(MisconfigurationException):
-    """A checkpoint is missing, damaged, of another kind, or does not fit."""
+class CheckpointError(MisconfigurationException, RuntimeError):
+    """A checkpoint is missing, damaged, of another kind, or does not fit; a RuntimeError as in torch and Lightning."""
 
 
 class CheckpointWriteError(LightlibError, OSError):

@@ -85,6 +85,8 @@ def load_from_checkpoint(
     strict = module.strict_loading if strict is None else strict
     try:
         module.load_state_dict(content["state_dict"], strict=strict)
+    except CheckpointError:
+        raise
     except RuntimeError as error:
         raise other_weights(cls, error, "pass strict=False") from error
     if not content["state_dict"] and next(module.parameters(), None) is not None:

@@ -69,6 +69,8 @@ def restore_weights(
     strict = module.strict_loading if strict is None else strict
     try:
         strategy.load_module_state(_readable(content["state_dict"], strategy), strict=strict)
+    except CheckpointError:
+        raise
     except RuntimeError as error:
         raise other_weights(type(module), error, "set `strict_loading = False` on it") from error
     if datamodule is not None:

@@ -14,6 +14,21 @@ from tests.runs.bad_input import Net, loader, refused, trainer
 BROKEN = CheckpointError
 
 
+def test_weights_of_another_shape_are_a_runtime_error_as_in_torch():
+    run = trainer()
+    run.fit(Net(), loader())
+    run.save_checkpoint("net.ckpt")
+
+    class Other(Net):
+        def __init__(self):
+            super().__init__()
+            self.more = torch.nn.Linear(1, 1)
+
+    with pytest.raises(RuntimeError, match="Other") as raised:
+        Other.load_from_checkpoint("net.ckpt")
+    assert isinstance(raised.value, CheckpointError)
+
+
 class Wide(Net):
     """Has arguments, and does not save them."""
 
