@@ -161,6 +161,8 @@ class FabricModule(nn.Module):
             return partial(self._call_marked, getattr(own["_user"], name))
         if "_user" not in own:
             raise AttributeError(name)
+        if name in ("device", "dtype") and not hasattr(own["_user"], name):
+            return _place_or_dtype(own["_user"], name)
         value = getattr(own["_user"], name)
         if inspect.ismethod(value) and value.__self__ is own["_user"] and _is_distributed(own["_placement"]):
             return partial(_call_outside, self, name, value)
@@ -177,6 +179,14 @@ class FabricModule(nn.Module):
             super().__delattr__(name)
         else:
             delattr(self.module, name)
+
+
+def _place_or_dtype(module: nn.Module, name: str) -> Any:
+    """Return the device of a module, or its floating dtype: those of its first tensor, else torch's defaults."""
+    tensors = [*module.parameters(), *module.buffers()]
+    if name == "device":
+        return tensors[0].device if tensors else torch.get_default_device()
+    return next((one.dtype for one in tensors if one.is_floating_point()), torch.get_default_dtype())
 
 
 def _to_default_dtype(output: Any) -> Any:

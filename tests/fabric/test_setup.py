@@ -327,3 +327,17 @@ def test_one_optimizer_of_two_modules():
         assert (
             "SGD has the parameters of several modules, which the strategy fsdp (shard 2) shards one by one" in refused
         )
+
+
+def test_a_module_that_is_set_up_has_a_device_and_a_dtype():
+    fabric = L.Fabric(accelerator="cpu", precision="bf16-true")
+    model = fabric.setup(nn.Linear(2, 2))
+    assert (model.device, model.dtype) == (torch.device("cpu"), torch.bfloat16)
+    empty = L.Fabric(accelerator="cpu").setup(nn.Identity())
+    assert (empty.device, empty.dtype) == (torch.device("cpu"), torch.float32)
+    assert model.to(torch.float64).dtype is torch.float64
+
+    class Own(nn.Linear):
+        device = "the user's"
+
+    assert L.Fabric(accelerator="cpu").setup(Own(1, 1)).device == "the user's"
