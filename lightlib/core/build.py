@@ -187,9 +187,10 @@ class Builder:
             changes.append(lambda name: by_strategy)
         if active().replaces_samplers and self.sources["predict"] is not None:
             self.sources["predict"] = partial(_changed, self.sources["predict"], without_drop_last)
-        for name, source in self.sources.items():
-            for change in changes if source is not None else ():
-                self.sources[name] = source = partial(_changed, source, change(name))  # noqa: PLW2901  one after the other
+        for name in self.sources:
+            for change in changes:
+                if (source := self.sources[name]) is not None:
+                    self.sources[name] = partial(_changed, source, change(name))
 
     @property
     def follows_distributed(self) -> bool:

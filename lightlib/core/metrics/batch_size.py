@@ -94,7 +94,7 @@ def _of_usual_batch(batch: Any) -> int | None:
         if type(tensor) is not Tensor or not (ndim := tensor.ndim) or size not in (None, tensor.size(0)):
             return None
         size = tensor.size(0)
-        fewest, most = (ndim if not fewest or ndim < fewest else fewest), (ndim if ndim > most else most)
+        fewest, most = (ndim if not fewest or ndim < fewest else fewest), (max(most, ndim))
     return size if fewest < most else None  # else it may be a list of samples
 
 

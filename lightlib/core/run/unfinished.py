@@ -16,7 +16,8 @@ from lightlib.core.run.user_snapshot import known_to
 from lightlib.core.run.user_state import Missing
 from lightlib.core.run.waiting_gradients import restore_gradients, waiting_gradients
 from lightlib.core.values.attributes import ABSENT, Unsaveable
-from lightlib.core.values.encoding import encode, restored
+from lightlib.core.values.encoding import encode
+from lightlib.core.values.restoring import restored
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
