@@ -55,6 +55,7 @@ class Rows(Logger):
     name = "rows"
     version = 0
     experiment = None
+    not_in_checkpoint = ("rows",)
 
     def __init__(self):
         super().__init__()
