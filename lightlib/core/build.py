@@ -23,7 +23,7 @@ from lightlib.core.check import (
     step_with_loader,
 )
 from lightlib.core.late_loading import before_hooks
-from lightlib.core.metrics.reduction import EachValue, Reduction, in_parts
+from lightlib.core.metrics.reduction import EachValue, Reduction, in_parts, reduced
 from lightlib.core.metrics.results import Results
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
@@ -117,7 +117,7 @@ class Builder:
             reduce_table = EachValue(by_strategy)
         elif self.strategy.world_size > 1:
             reduce_table = Reduction(self.strategy, self.module.get_submodule)
-            reduce_value = lambda value, how: self.strategy.data.reduce(value, reduce_op=how)  # noqa: E731
+            reduce_value = partial(reduced, self.strategy.data.reduce)
         self.results = Results(self._attribute_of, reduce_table, reduce_value, compiled=self.compiler is not None)
 
     def _attribute_of(self, metric: Any) -> str | None:

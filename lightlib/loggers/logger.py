@@ -197,15 +197,17 @@ def prefixed(metrics: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
 
 
 def number(name: str, value: Any) -> float:
-    """Return `value`, a number or something that holds exactly one, as a float.
+    """Return `value`, a number or something that holds exactly one, as a float; an int as it is.
 
     Raises:
         ArgumentTypeError: It is neither.
 
     Example:
-        >>> number("loss", 2)
-        2.0
+        >>> number("epoch", 2), number("loss", True)
+        (2, 1.0)
     """
+    if type(value) is int:
+        return value
     if not isinstance(value, (str, bytes)):
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             return float(value)

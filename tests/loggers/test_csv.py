@@ -33,7 +33,7 @@ def test_rows_and_names(tmp_path):
     logger.log_metrics({"val/loss": torch.tensor(0.25), "n": 2}, 4)
     first, second = rows(logger)
     assert first == {"step": "3", **dict.fromkeys(names, "0.5"), "n": ""}
-    assert second == {"step": "4", **dict.fromkeys(names, ""), "val/loss": "0.25", "n": "2.0"}
+    assert second == {"step": "4", **dict.fromkeys(names, ""), "val/loss": "0.25", "n": "2"}
     written = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
     assert written == [logger.experiment.NAME_HPARAMS_FILE, logger.experiment.NAME_METRICS_FILE]
     assert (logger.name, logger.version, logger.save_dir) == ("run", 0, str(tmp_path))
@@ -158,8 +158,8 @@ def test_a_resumed_run_is_appended_to(tmp_path):
     second.log_metrics({"epoch": 1, "accuracy": 0.5}, 1)
     second.finalize("success")
     assert rows(second) == [
-        {"step": "0", "loss": "1.0", "epoch": "0.0", "accuracy": ""},
-        {"step": "1", "loss": "", "epoch": "1.0", "accuracy": "0.5"},
+        {"step": "0", "loss": "1.0", "epoch": "0", "accuracy": ""},
+        {"step": "1", "loss": "", "epoch": "1", "accuracy": "0.5"},
     ]
 
 

@@ -76,20 +76,39 @@ def as_number(name: str, value: Any) -> Any:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         raise _no_number(name, value)
     try:
-        return float(value)
+        number = value.item() if hasattr(value, "item") else value  # of NumPy: its whole numbers stay whole
+        return number if isinstance(number, int) else float(number)
     except (TypeError, ValueError):
         raise _no_number(name, value) from None
 
 
-def metric_of(name: str, known: Any, value: Any, *, fresh: bool) -> Any:
-    """Return the metric for a name logged with `known` before; a new epoch may bring a different one."""
+def metric_of(name: str, known: Any, value: Any, fresh: bool, several: bool) -> Any:
+    """Return the metric for a name logged with `known` before; a new epoch may bring a different one.
+
+    Args:
+        fresh: Whether an epoch begins.
+        several: Whether several loaders log under the name.
+    """
     if fresh and is_metric(value):
         return value
     given = f"another {type(value).__name__} object" if is_metric(value) else f"{value!r:.60}"
     raise LoggingError(
         f"self.log({name!r}, …) got {given}, but a {type(known).__name__} earlier in this epoch.",
         expected="the same metric object each time.",
-        fix=f"build the metric once, in __init__, and log it: self.log({name!r}, self.metric)",
+        fix="leave out add_dataloader_idx=False, or log one metric object with all loaders."
+        if several
+        else f"build the metric once, in __init__, and log it: self.log({name!r}, self.metric)",
+    )
+
+
+def warn_of_two_hooks(name: str, first: str, second: str) -> None:
+    """Warn about one name that two hooks log."""
+    report.warn(
+        f"self.log({name!r}, …) is called in `{first}` and in `{second}`: loggers and callbacks get the value of the "
+        "second only.\n"
+        "  Expected: one hook that logs a name, of the module and of all callbacks.\n"
+        "  Fix: give one of the two values another name.",
+        report.PossibleUserWarning,
     )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightlib.core.metrics.results import Results
-from lightlib.core.metrics.slots import Slot, Table
+from lightlib.core.metrics.slots import Slot, Table, widened
 from lightlib.errors import LoggingError
 from lightlib.strategies.strategy import Strategy
 
@@ -38,6 +38,10 @@ class Reduction:
                     by_place.setdefault(place, sums[key])
             first = next(iter(by_place.values()))
             slot = table.slots.get(key) or _slot_like(first)
+            slot.join_others(
+                [loader for sums in by_place.values() for loader in sums["loaders"]],
+                any(sums["is_double"] for sums in by_place.values()),
+            )
             table.slots[key] = slot
             if first["metric"]:
                 value = self._metric(key, slot, first, gathered)
@@ -86,10 +90,20 @@ class EachValue:
         for slot in table.slots.values():
             if slot.synced and slot.on_epoch and slot.count and not slot.shared and slot.metric is None:
                 slot.fold()
-                value = self._reduce(torch.as_tensor(slot.total, dtype=torch.float32), slot.reduction)
+                value = self._reduce(as_floats(slot.total), slot.reduction)
                 if slot.reduction == "mean":
-                    value = value / self._reduce(torch.tensor(slot.weight), slot.reduction)
-                slot.share(value)
+                    value = value / self._reduce(as_floats(slot.weight), slot.reduction)
+                slot.share(value.item() if value.is_cpu else value)
+
+
+def as_floats(value: Any) -> Tensor:
+    """Return a number as a floating-point tensor that holds it exactly, if its device can."""
+    return widened(value) if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+
+
+def reduced(reduce: Callable[..., Any], value: Any, how: str) -> Any:
+    """Return a step value reduced over processes: a number as a number, a tensor of a device as a tensor."""
+    return reduce(value, reduce_op=how) if isinstance(value, Tensor) else reduce(as_floats(value), reduce_op=how).item()
 
 
 def _not_distributed() -> bool:
@@ -100,7 +114,8 @@ def _sums(slot: Slot) -> dict[str, Any]:
     state = slot.state_dict()
     total = slot.total.item() if isinstance(slot.total, Tensor) else slot.total
     more = {"total": total, "last": None, "name": slot.name, "rank_zero": slot.rank_zero, "attribute": slot.attribute}
-    return {**state, **more, "metric": slot.metric is not None, "lists": _lists(slot.metric)}
+    more |= {"loaders": sorted(slot.loaders), "lists": _lists(slot.metric)}
+    return {**state, **more, "metric": slot.metric is not None}
 
 
 def _lists(metric: Any) -> dict[str, Any]:

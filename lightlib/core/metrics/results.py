@@ -19,9 +19,10 @@ from lightlib.core.metrics.errors import (
     metric_of,
     no_meaning,
     shared_metric,
+    warn_of_two_hooks,
 )
 from lightlib.core.metrics.rules import OUTSIDE, Rule
-from lightlib.core.metrics.slots import Slot, Table
+from lightlib.core.metrics.slots import EVERY_LOADER, Slot, Table, widened
 from lightlib.core.metrics.torchmetric import forward_value, is_metric, load_metric_state, metric_state
 from lightlib.errors import LoggingError, nearest
 
@@ -102,11 +103,15 @@ class Results:
             )
         arguments = (prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, add_dataloader_idx)
         slot = table.slots.get((self.scope.hook, name, table.loader))
+        if slot is None and not add_dataloader_idx:
+            slot = table.slots.get((self.scope.hook, name, EVERY_LOADER))
+            if slot is not None:
+                slot.loaders.add(table.loader)
         if slot is None or slot.arguments != arguments:
             slot = self._declare(name, value, arguments, slot, metric_attribute)
         if slot.metric is not None:
             if value is not slot.metric:
-                slot.metric = metric_of(slot.name, slot.metric, value, fresh=slot.count == 0)
+                slot.metric = metric_of(slot.name, slot.metric, value, slot.count == 0, len(slot.loaders) > 1)
             slot.count += 1
             slot.fresh, slot.shared = True, False
             if slot.on_step:
@@ -144,9 +149,11 @@ class Results:
             )
         of_a_loader = table.num_loaders > 1 and self.scope.steps
         suffix = f"/dataloader_idx_{table.loader}" if of_a_loader and add_index else ""
+        loader = EVERY_LOADER if of_a_loader and not add_index else table.loader
         reduction = self._reduction(name, reduce_fx)
         slot = Slot(name, suffix, bool(arguments[0]), logger is not False, on_step, on_epoch, reduction)
         slot.arguments = arguments
+        slot.loaders.add(table.loader)
         if is_metric(value):
             slot.metric, slot.attribute = value, self.find_metric(value)
             if attribute is not None and slot.attribute is None:
@@ -156,15 +163,25 @@ class Results:
                     expected="a metric that was assigned to the module, so that its state is saved and moved with it.",
                     fix=f"self.{attribute} = metric in __init__, and self.log({name!r}, self.{attribute})",
                 )
-            home = ("training" if table.training else "evaluation", table.loader if of_a_loader else 0)
+            home = ("training" if table.training else "evaluation", table.loader if suffix else 0)
             if slot.attribute is not None and self._homes.setdefault(slot.attribute, home) != home:
                 raise shared_metric(name, slot.attribute, self._homes[slot.attribute], home)
         else:
             check_kind(name, value)
         if known is not None:  # from a checkpoint: this is the first call since the resume
             slot.total, slot.weight, slot.last, slot.count = known.total, known.weight, known.last, known.count
-        table.slots[self.scope.hook, name, table.loader] = slot
+            slot.is_double = known.is_double
+        self._warn_if_it_is_replaced(name, slot)
+        table.slots[self.scope.hook, name, loader] = slot
         return slot
+
+    def _warn_if_it_is_replaced(self, name: str, slot: Slot) -> None:
+        """Warn if another hook logs values that this one replaces."""
+        for (hook, logged, _), other in self.table.slots.items():
+            step = slot.on_step and other.on_step and slot.step_name == other.step_name
+            epoch = slot.on_epoch and other.on_epoch and slot.epoch_name == other.epoch_name
+            if logged == name and hook != self.scope.hook and (step or epoch):
+                warn_of_two_hooks(name, hook, self.scope.hook)
 
     def _when(self, name: str, arguments: tuple[Any, ...]) -> tuple[bool, bool]:
         rule = self.scope
@@ -222,18 +239,19 @@ class Results:
         """Load a `step_message` of a process that ran the step; its sums stay there until they are reduced."""
         for key, (*flags, last) in message.items():
             slot = self.table.slots.get(key) or Slot(key[1], *flags)
+            slot.loaders.add(self.table.loader)
             self.table.slots[key] = slot
             slot.receive(last)
 
     @property
     def callback_metrics(self) -> dict[str, Tensor]:
         self._collect()
-        return {name: torch.as_tensor(value) for name, value in self._callback.items()}
+        return {name: exact_tensor(value) for name, value in self._callback.items()}
 
     @property
     def logged_metrics(self) -> dict[str, Tensor]:
         self._collect()
-        return {name: torch.as_tensor(value) for name, value in self._logged.items()}
+        return {name: exact_tensor(value) for name, value in self._logged.items()}
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
@@ -251,6 +269,8 @@ class Results:
     def _take(self, table: Table, values: Iterable[tuple[Slot, Any]], step: bool) -> None:
         for slot, value in values:
             name = slot.step_name if step else slot.epoch_name
+            if slot.is_double and type(value) is float:
+                value = torch.tensor(value, dtype=torch.float64)  # noqa: PLW2901
             if slot.logger:
                 self._logged[name] = value
             if slot.bar:
@@ -295,13 +315,14 @@ class Results:
         return {slot.epoch_name: value for slot, value in self.table.epoch_values() if slot.logger}
 
     def epoch_values_by_loader(self) -> list[dict[str, float]]:
-        """Return the epoch's values, one dictionary per loader; values that belong to no loader are in each."""
+        """Return the epoch's values, one dictionary per loader; values of several loaders, or of none, are in each."""
         by_loader: list[dict[str, Any]] = [{} for _ in range(self.table.num_loaders)]
         for (scope, _, loader), slot in self.table.slots.items():
             value = slot.computed() if slot.on_epoch else None
             if value is not None:
                 of_a_loader = scope.endswith(("_step", "_batch_start", "_batch_end"))
-                for values in [by_loader[loader]] if of_a_loader else by_loader:
+                loaders = sorted(slot.loaders) if loader == EVERY_LOADER else [loader]
+                for values in [by_loader[i] for i in loaders] if of_a_loader else by_loader:
                     values[slot.epoch_name] = value
         return [to_floats(values) for values in by_loader]
 
@@ -327,7 +348,7 @@ class Results:
                     continue
                 state |= {"attribute": slot.attribute, "metric": metric_state(slot.metric)}
             slots.append(state)
-        return {"slots": slots, "callback": {name: torch.as_tensor(v) for name, v in self._callback.items()},
+        return {"slots": slots, "callback": {name: exact_tensor(v) for name, v in self._callback.items()},
                 "logged": dict(self._logged), "bar": dict(self._bar),
                 "sizes": dict(self.train.sizes.chosen)}  # fmt: skip
 
@@ -343,14 +364,26 @@ class Results:
             self.train.slots[saved["scope"], saved["name"], int(saved["loader"])] = slot
 
 
+def exact_tensor(value: Any) -> Tensor:
+    """Return a number as a tensor, which is a double where the default type does not hold a whole number exactly."""
+    if isinstance(value, (int, float)) and abs(value) > 2**24:
+        exact = isinstance(value, int) and -(2**63) <= value < 2**63
+        return torch.tensor(value, dtype=torch.int64 if exact else torch.float64 if value == value // 1 else None)
+    return torch.as_tensor(value)
+
+
 def to_floats(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return all values as Python floats; values on a device are stacked and copied together."""
+    """Return all values as Python floats, or ints that no float holds; those of a device are copied together."""
     on_device = {name: v for name, v in values.items() if isinstance(v, Tensor) and not v.is_cpu}
     moved: dict[str, float] = {}
     if on_device:
-        stacked = torch.stack([v.detach().float().reshape(()) for v in on_device.values()]).tolist()
+        stacked = torch.stack([widened(v.detach()).reshape(()) for v in on_device.values()]).tolist()
         moved = dict(zip(on_device, stacked, strict=True))
-    return {name: moved[name] if name in moved else float(value) for name, value in values.items()}
+    return {name: moved[name] if name in moved else _float(value) for name, value in values.items()}
+
+
+def _float(value: Any) -> float:
+    return value if type(value) is int and abs(value) > 2**53 else float(value)
 
 
 def table(metrics: list[dict[str, float]], word: str) -> str:

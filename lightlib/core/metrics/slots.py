@@ -14,6 +14,7 @@ from lightlib.accelerators.lookup import of
 from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.metrics.errors import as_number, not_scalar
 
+EVERY_LOADER = -1  # in place of a loader's number: one slot of all loaders, which log one name
 _FOLD_AT = 64
 _FLAGS = ("bar", "logger", "on_step", "on_epoch", "reduction")
 _SUMS = ("total", "weight", "last", "fresh", "count")
@@ -47,6 +48,8 @@ class Slot:
     synced: bool = False  # logged with sync_dist
     shared: bool = False  # whether `value` is reduced over all processes
     value: Any = None
+    is_double: bool = False  # logged as float64, so that its values are read as float64
+    loaders: set[int] = field(default_factory=set)  # those that have logged it in this stage
     step_name: str = field(init=False)
     epoch_name: str = field(init=False)
 
@@ -63,6 +66,8 @@ class Slot:
             if value.numel() != 1:
                 raise not_scalar(self.name, "tensor", value.shape)
             number = value.item() if value.is_cpu else value.detach().reshape(()).clone()
+            if value.dtype is torch.float64:
+                self.is_double = True
         else:
             number = value
         self.last = number
@@ -95,8 +100,7 @@ class Slot:
         """Add the pending device values to the sums, without making the host wait."""
         pending, self.pending = self.pending, []
         for number, weight in pending:
-            wide = number.double() if of(number.device).has_float64 else number
-            self._accumulate(wide, weight)
+            self._accumulate(widened(number), weight)
 
     def computed(self) -> Any:
         """Return the value of the epoch so far: a number, a 0-d tensor, or None if nothing was logged."""
@@ -129,18 +133,24 @@ class Slot:
     def receive(self, last: Any) -> None:
         self.last, self.fresh = last, True
 
+    def join_others(self, loaders: Iterable[int], is_double: bool) -> None:
+        """Note the loaders that other processes have logged it with, and their type."""
+        self.loaders.update(loaders)
+        self.is_double |= is_double
+
     def join(self, metric: Any) -> None:
         """Take part in the synchronisation of a torchmetric, also if it was not updated here."""
         self.metric, self.count = metric, max(self.count, 1)
 
     def state_dict(self) -> dict[str, Any]:
         self.fold()
-        return {name: getattr(self, name) for name in ("suffix", *_FLAGS, *_SUMS)}
+        return {name: getattr(self, name) for name in ("suffix", "is_double", *_FLAGS, *_SUMS)}
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
         sums = {name_of_sum: state[name_of_sum] for name_of_sum in _SUMS}
-        return cls(name, state["suffix"], *(state[flag] for flag in _FLAGS), **sums)
+        flags = (state[flag] for flag in _FLAGS)
+        return cls(name, state["suffix"], *flags, **sums, is_double=bool(state.get("is_double")))
 
     def clear(self) -> None:
         if self.metric is not None:
@@ -148,6 +158,11 @@ class Slot:
         self.value, self.shared = None, False
         self.last, self.fresh, self.total, self.weight, self.count = None, False, None, 0.0, 0
         self.pending = []
+
+
+def widened(value: Tensor) -> Tensor:
+    """Return a number in float64, or in float32 on devices that have no float64."""
+    return value.double() if of(value.device).has_float64 else value.float()
 
 
 def _weighted(number: Any, weight: Any) -> Any:
