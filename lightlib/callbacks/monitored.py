@@ -111,6 +111,16 @@ def monitors_of(callbacks: Iterable[Any], schedules: Iterable[Any]) -> list[tupl
     return [(type(reader).__name__, monitor) for reader, monitor in readers if isinstance(monitor, str)]
 
 
+def of_validation(monitor: str) -> bool:
+    """Whether a metric is one of the validation, by its name.
+
+    Example:
+        >>> [of_validation(name) for name in ("val_loss", "Validation/acc", "val", "value", "train_loss")]
+        [True, True, True, False, False]
+    """
+    return _OF_VALIDATION.match(monitor) is not None
+
+
 def warn_for_unlogged(monitors: Iterable[tuple[str, str]], logged: Iterable[str]) -> None:
     """Warn for metrics that the sanity check, a short validation, should have logged, and has not.
 
@@ -124,7 +134,7 @@ def warn_for_unlogged(monitors: Iterable[tuple[str, str]], logged: Iterable[str]
     names = sorted(logged)
     for owner, monitor in monitors if names else ():
         mistyped = difflib.get_close_matches(monitor, names, n=1, cutoff=_TYPING_MISTAKE)
-        if monitor not in names and (mistyped or _OF_VALIDATION.match(monitor)):
+        if monitor not in names and (mistyped or of_validation(monitor)):
             report.warn(
                 f"{owner}(monitor={monitor!r}): the sanity check logged no such metric.{nearest(monitor, names)}\n"
                 f"  Expected: one of {', '.join(map(repr, names))}, or a metric that training logs.\n"

@@ -13,12 +13,14 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import monitors_of
 from lightlib.callbacks.prediction_writer import BasePredictionWriter
 from lightlib.conventions import active
 from lightlib.core.check import (
     check_hooks_of_several_loaders,
     check_optimization,
     check_schedulers,
+    refuse_unvalidated,
     step_of_any_loaders,
     step_with_loader,
 )
@@ -398,6 +400,8 @@ class Builder:
             module, plan.rest(progress), not overrides(module, Module, "lr_scheduler_step"), self._eval_batches
         )
         check_schedulers(module, configs)
+        if settings.limit_val_batches and self.sources["val"] is None and overrides(module, Module, "validation_step"):
+            refuse_unvalidated(module, monitors_of((), configs))
         optimizers = [strategy.optimizer(optimizer) for optimizer in given]
         if scaler is not None and strategy.shares_overflow:
             scaler.share_overflow_by(partial(strategy.share_overflow, scaler.grad_scaler))

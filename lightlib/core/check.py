@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import monitors_of, of_validation
 from lightlib.conventions import inspect_callback, tolerate
 from lightlib.core.module.module import ModelModule, Module
 from lightlib.core.module.overrides import fixed_parameters, overrides
@@ -105,7 +107,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             )
 
 
-def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> bool:
+def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool, callbacks: Sequence[Any]) -> bool:
     """Refuse a module without a method that `stage` calls. Return whether a fit may validate."""
     warn_for_misspelt_hooks(module, Module)
     name, call = type(module).__name__, f"Trainer.{stage}"
@@ -131,17 +133,37 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> 
             "nothing is validated",
         )
         return False
-    if not has_val and not isinstance(module, ModelModule):
-        tolerate(
-            MisconfigurationException(
-                f"{name} has a validation_step, but there are no validation loaders.",
-                expected="both or neither.",
-                fix="pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
-            ),
-            "nothing is validated",
-        )
+    if not has_val:
+        refuse_unvalidated(module, monitors_of(callbacks, ()))
+        if not isinstance(module, ModelModule):
+            report.warn(
+                f"{name} has a validation_step, but there are no validation loaders: nothing is validated.\n"
+                "  Expected: both or neither.\n"
+                "  Fix: pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
+                report.PossibleUserWarning,
+            )
     _refuse_unknown_arguments(module, "validation_step")
     return True
+
+
+def refuse_unvalidated(module: Module, monitors: Iterable[tuple[str, str]]) -> None:
+    """Refuse monitors of validation metrics in a fit that has a validation_step, but no validation data.
+
+    Args:
+        module: The module.
+        monitors: The result of `monitors_of`.
+    """
+    for owner, monitor in monitors:
+        if of_validation(monitor):
+            tolerate(
+                MisconfigurationException(
+                    f"{owner}(monitor={monitor!r}): {type(module).__name__} has a validation_step, but there are no "
+                    "validation loaders, so nothing logs this metric.",
+                    expected="validation loaders, or a monitored metric of training.",
+                    fix="pass val_dataloaders (or define val_dataloader), or change `monitor`.",
+                ),
+                "nothing is validated",
+            )
 
 
 def _lacks(name: str, needed: str, call: str, more: str = "") -> MisconfigurationException:

@@ -216,7 +216,7 @@ class Session(SessionState):
         builder.process_loaders()
         module._results = builder.results  # noqa: SLF001  `self.log` reads it directly
         val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
-        if not check.check_steps(module, stage, sources["val"] is not None, val_wanted):
+        if not check.check_steps(module, stage, sources["val"] is not None, val_wanted, trainer.callbacks):
             sources["val"] = None
         check_source(fn, sources)
         loggers = prepare_loggers(trainer, fn, origin)

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from lightlib import Callback, Module, Trainer
-from lightlib.callbacks import LambdaCallback, ModelCheckpoint
+from lightlib.callbacks import EarlyStopping, LambdaCallback, ModelCheckpoint
 from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.loggers.logger import Logger
@@ -569,9 +569,9 @@ def test_no_loader_is_rebuilt():
 # errors and warnings
 
 
-def test_a_validation_step_without_data_and_data_without_a_step_are_errors():
-    with pytest.raises(MisconfigurationException, match="no validation loaders"):
-        trainer().fit(Validated(), ones(1))
+def test_a_monitored_validation_without_data_and_data_without_a_step_are_errors():
+    with pytest.raises(MisconfigurationException, match="no validation loaders, so nothing logs this metric"):
+        trainer(callbacks=EarlyStopping("val_loss")).fit(Validated(), ones(1))
     with pytest.raises(MisconfigurationException, match="no validation_step"):
         trainer().fit(Net(), ones(1), ones(1))
     trainer(limit_val_batches=0).fit(Validated(), ones(1))

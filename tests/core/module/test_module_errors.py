@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.callbacks import Callback, LambdaCallback
+from lightlib.callbacks import Callback, EarlyStopping, LambdaCallback, ModelCheckpoint
 from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
@@ -15,6 +15,10 @@ from tests.runs.bad_input import Net, Validated, loader, refused, refuses_fit, t
 TYPE, WRONG = ArgumentTypeError, MisconfigurationException
 MODULE = "an instance of lightlib.Module."
 ARGUMENTS = "the arguments (self, batch, batch_idx)."
+MONITORED = (
+    "validation loaders, or a monitored metric of training.",
+    "pass val_dataloaders (or define val_dataloader), or change `monitor`.",
+)
 EVAL_ARGUMENTS = "the arguments (self, batch, batch_idx) and, with several loaders, dataloader_idx."
 
 
@@ -131,14 +135,60 @@ class TestSteps:
         )
         refuses_fit(Net(), loader(), loader(), error=error)
 
-    def test_a_step_without_loaders(self):
+    def test_a_step_without_loaders_is_a_warning(self):
+        module = Validated()
+        with pytest.warns(PossibleUserWarning) as seen:
+            trainer().fit(module, loader())
+        assert module.steps == 4
+        assert [str(each.message) for each in seen] == [
+            "Validated has a validation_step, but there are no validation loaders: nothing is validated.\n"
+            "  Expected: both or neither.\n"
+            "  Fix: pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0)."
+        ]
+
+    @pytest.mark.parametrize("kind", [EarlyStopping, ModelCheckpoint])
+    @pytest.mark.parametrize("monitor", ["val_loss", "valid/acc", "Validation.f1"])
+    def test_a_step_without_loaders_is_an_error_for_its_monitors(self, kind, monitor):
         error = (
             WRONG,
-            "Validated has a validation_step, but there are no validation loaders.",
-            "both or neither.",
-            "pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
+            f"{kind.__name__}(monitor={monitor!r}): Validated has a validation_step, but there are no validation "
+            "loaders, so nothing logs this metric.",
+            *MONITORED,
         )
-        refuses_fit(Validated(), error=error)
+        refuses_fit(Validated(), error=error, callbacks=kind(monitor=monitor), enable_checkpointing=True)
+
+    def test_and_for_a_schedule_that_reads_it(self):
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"}}
+
+        error = (
+            WRONG,
+            "ReduceLROnPlateau(monitor='val_loss'): Given has a validation_step, but there are no validation loaders, "
+            "so nothing logs this metric.",
+            *MONITORED,
+        )
+        module = with_methods(Validated, configure_optimizers=configure_optimizers)
+        with pytest.warns(PossibleUserWarning, match="nothing is validated"):
+            refuses_fit(module, error=error)
+
+    def test_a_monitor_of_training_needs_none(self):
+        def training_step(self, batch, batch_idx):
+            self.steps += 1
+            self.log("loss", loss := self.loss(batch))
+            return loss
+
+        module = with_methods(Validated, training_step=training_step)
+        with pytest.warns(PossibleUserWarning, match="nothing is validated"):
+            trainer(callbacks=EarlyStopping("loss")).fit(module, loader())
+        assert module.steps == 4
+
+    def test_a_plain_model_without_loaders_gets_no_warning(self):
+        model = Module.from_model(nn.Linear(2, 1), nn.functional.mse_loss, torch.optim.SGD)
+        trainer().fit(model, loader())
+        with refused(WRONG, "EarlyStopping(monitor='val_loss'): ModelModule has a validation_step***", *MONITORED):
+            trainer(callbacks=EarlyStopping("val_loss")).fit(model, loader())
 
     @pytest.mark.parametrize("data", [(loader(), loader()), (loader(),)])
     def test_the_way_out(self, data):
