@@ -11,6 +11,7 @@ from typing import Any
 
 from lightlib import registry
 from lightlib.accelerators.accelerator import Accelerator
+from lightlib.compat.plugins.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy, SingleDeviceStrategy
 from lightlib.errors import MisconfigurationException
 
 __all__ = [
@@ -103,6 +104,31 @@ class _Made:
         return f"<lightlib's {self._name}>"
 
 
+def _classes_of_lightning() -> dict[str, tuple[type, dict[str, Any]]]:
+    """Return the class behind each of Lightning's names of strategies, and the arguments that the name stands for."""
+    found: dict[str, tuple[type, dict[str, Any]]] = {
+        "single_device": (SingleDeviceStrategy, {}),
+        "fsdp": (FSDPStrategy, {}),
+        "fsdp_cpu_offload": (FSDPStrategy, {"cpu_offload": True}),
+    }
+    for name, start in (("ddp", "popen"), ("ddp_spawn", "spawn"), ("ddp_fork", "fork"), ("ddp_notebook", "fork")):
+        found[name] = DDPStrategy, {"start_method": start}
+        for unused in (False, True):
+            options = {"find_unused_parameters": unused, "start_method": start}
+            found[f"{name}_find_unused_parameters_{unused}".lower()] = DDPStrategy, options
+    offload = {"offload_optimizer": True}
+    both = {"stage": 3, **offload, "offload_parameters": True}
+    devices = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}
+    stages: dict[str, dict[str, Any]] = {
+        "": {},
+        **{f"_stage_{stage}": {"stage": stage} for stage in (1, 2, 3)},
+        "_stage_2_offload": {"stage": 2, **offload},
+        "_stage_3_offload": both,
+        "_stage_3_offload_nvme": {**both, **devices},
+    }
+    return found | {f"deepspeed{name}": (DeepSpeedStrategy, options) for name, options in stages.items()}
+
+
 class _StrategyRegistry(_Registry):
     """Lightning's registry of strategies.
 
@@ -116,6 +142,8 @@ class _StrategyRegistry(_Registry):
 
     def __init__(self, group: str = "") -> None:
         super().__init__(group, "strategy")
+        for name, (kind, options) in _classes_of_lightning().items() if group else ():
+            dict.__setitem__(self, name, self._entry(name, kind, kind.__name__, options))
 
     def register(
         self,

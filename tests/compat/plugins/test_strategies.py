@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lightlib
+from lightlib.compat.plugins import registries
 from lightlib.errors import MisconfigurationException
 from tests.processes.ranks import ranks
 
@@ -276,3 +277,34 @@ def test_a_subclass_of_fsdp_computes_as_a_plain_loop():
     found = ranks(2, _fsdp)
     assert [steps for steps, _ in found] == [3, 3]
     assert torch.allclose(torch.tensor(found[0][1]), weight, atol=1e-6)
+
+
+def test_rows_of_the_registry_name_class_and_arguments_as_in_lightning():
+    rows = registries.STRATEGY_REGISTRY
+    nvme = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}
+    both = {"stage": 3, "offload_optimizer": True, "offload_parameters": True}
+    for name, kind, options in (
+        ("ddp", "DDPStrategy", {"start_method": "popen"}),
+        ("ddp_spawn", "DDPStrategy", {"start_method": "spawn"}),
+        ("ddp_notebook", "DDPStrategy", {"start_method": "fork"}),
+        (
+            "ddp_fork_find_unused_parameters_true",
+            "DDPStrategy",
+            {"find_unused_parameters": True, "start_method": "fork"},
+        ),
+        (
+            "ddp_find_unused_parameters_false",
+            "DDPStrategy",
+            {"find_unused_parameters": False, "start_method": "popen"},
+        ),
+        ("deepspeed", "DeepSpeedStrategy", {}),
+        ("deepspeed_stage_2_offload", "DeepSpeedStrategy", {"stage": 2, "offload_optimizer": True}),
+        ("deepspeed_stage_3_offload_nvme", "DeepSpeedStrategy", {**both, **nvme}),
+        ("fsdp_cpu_offload", "FSDPStrategy", {"cpu_offload": True}),
+        ("single_device", "SingleDeviceStrategy", {}),
+    ):
+        assert (rows[name]["strategy"].__name__, rows[name]["init_params"]) == (kind, options)
+        assert rows[name]["strategy_name"] == name
+    made = rows.get("ddp_spawn_find_unused_parameters_true")
+    assert (type(made).__name__, made.launcher) == ("DDPStrategy", "spawn")
+    assert {"zero1", "tensor"} <= set(rows)
