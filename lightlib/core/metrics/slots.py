@@ -150,7 +150,9 @@ class Slot:
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
         sums = {name_of_sum: state[name_of_sum] for name_of_sum in _SUMS}
         flags = (state[flag] for flag in _FLAGS)
-        return cls(name, state["suffix"], *flags, **sums, is_double=bool(state.get("is_double")))
+        slot = cls(name, state["suffix"], *flags, **sums)
+        slot.is_double = bool(state.get("is_double"))
+        return slot
 
     def clear(self) -> None:
         if self.metric is not None:

@@ -141,9 +141,11 @@ class TestSteps:
             trainer().fit(module, loader())
         assert module.steps == 4
         assert [str(each.message) for each in seen] == [
-            "Validated has a validation_step, but there are no validation loaders: nothing is validated.\n"
-            "  Expected: both or neither.\n"
-            "  Fix: pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0)."
+            (
+                "Validated has a validation_step, but there are no validation loaders: nothing is validated.\n"
+                "  Expected: both or neither.\n"
+                "  Fix: pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0)."
+            )
         ]
 
     @pytest.mark.parametrize("kind", [EarlyStopping, ModelCheckpoint])
@@ -151,8 +153,10 @@ class TestSteps:
     def test_a_step_without_loaders_is_an_error_for_its_monitors(self, kind, monitor):
         error = (
             WRONG,
-            f"{kind.__name__}(monitor={monitor!r}): Validated has a validation_step, but there are no validation "
-            "loaders, so nothing logs this metric.",
+            (
+                f"{kind.__name__}(monitor={monitor!r}): Validated has a validation_step, but there are no validation "
+                "loaders, so nothing logs this metric."
+            ),
             *MONITORED,
         )
         refuses_fit(Validated(), error=error, callbacks=kind(monitor=monitor), enable_checkpointing=True)
@@ -165,8 +169,10 @@ class TestSteps:
 
         error = (
             WRONG,
-            "ReduceLROnPlateau(monitor='val_loss'): Given has a validation_step, but there are no validation loaders, "
-            "so nothing logs this metric.",
+            (
+                "ReduceLROnPlateau(monitor='val_loss'): Given has a validation_step, but there are no validation loaders, "
+                "so nothing logs this metric."
+            ),
             *MONITORED,
         )
         module = with_methods(Validated, configure_optimizers=configure_optimizers)
