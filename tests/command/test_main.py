@@ -131,8 +131,8 @@ LINES = [
     line("fit --model model.Classes", 2, "model.Classes (on the command line) is missing 'classes'."),
     line("fit DEV --optimizer.lr 3", 2, "name the class that has it first: --optimizer=my_module.MyClass"),
     line("fit DEV --lr_scheduler StepLR --lr_scheduler.step_size 2", 2, "an `lr_scheduler`, but no `optimizer`"),
-    line("fit --model model.Model --trainer.callbacks EarlyStopping --trainer.callbacks.monitor val_loss", 2,
-         "there are no validation loaders, so nothing logs this metric"),
+    line("fit --model model.Model --trainer.max_epochs 1 --trainer.callbacks EarlyStopping "
+         "--trainer.callbacks.monitor val_loss", 2, "there are no validation loaders, so nothing logs this metric"),
     line("fit DEV extra words", 2, "unrecognized arguments: extra words"),
     # classes that cannot be had
     line("fit --model modle.Model", 2, "No module named 'modle'"),
