@@ -113,14 +113,21 @@ class Unfinished:
             of_this_rank: Whether it is this rank's; else that of rank zero, of which only some is common to all.
         """
         self._saved = saved = rank.get("unfinished") or {}
-        if not of_this_rank and saved:
-            hook = saved.get("hook")
-            self._saved = {"hook": hook} if hook and not hook["args"] else {}
-            if lost := sorted(saved.keys() - self._saved.keys()):
-                report.warn(
-                    f"The checkpoint was written by other ranks within a batch or an accumulation window, so these are "
-                    f"left out: {', '.join(lost)}."
-                )
+        if of_this_rank or not saved:
+            return
+        hook = saved.get("hook")
+        self._saved = {"hook": hook} if hook else {}
+        if hook and hook["args"]:
+            calls = ", ".join(f"{owner}.{hook['name']}" for owner in hook["rest"])
+            report.warn(
+                f"The checkpoint was written by other ranks, before {calls} was called: the call is made with the "
+                "batch of the rank zero that wrote it."
+            )
+        if lost := sorted(saved.keys() - self._saved.keys()):
+            report.warn(
+                "The checkpoint was written by other ranks within an accumulation window, so these are left out: "
+                f"{', '.join(lost)}."
+            )
 
     def begin(self) -> None:
         """Continue when training begins: all objects have their states, and no batch has been read."""
