@@ -21,7 +21,7 @@ FORMATS = ("file", "directory")
 
 
 def is_trusted(weights_only: bool | None) -> bool:
-    """Whether a file may hold arbitrary objects: with False; with None also if torch's variable says so, with compat.
+    """Whether a file may hold arbitrary objects: with False; with None also by torch's variable, under compat.
 
     Lightning leaves the decision to torch, which reads TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD.
     """

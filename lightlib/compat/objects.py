@@ -58,10 +58,10 @@ _OBJECTS: dict[str, str] = {
     **_group("lightlib.callbacks", "RichModelSummary RichProgressBar RichProgressBarTheme TQDMProgressBar Timer"),
     **_group("lightlib.callbacks.early_stopping", "EarlyStoppingReason"),
     **_group("lightlib.callbacks.summary.model_summary", "summarize"),
-    **_group("lightlib.cli", "ArgsType LightningArgumentParser LightningCLI SaveConfigCallback"),
+    **_group("lightlib.cli", "ArgsType LightningArgumentParser LightningCLI ReduceLROnPlateau SaveConfigCallback"),
     **_group("lightlib.cli", "instantiate_module"),
     # From the file that needs no jsonargparse: modules annotate their arguments with these.
-    **_group("lightlib.config.optimizers", "LRSchedulerCallable OptimizerCallable ReduceLROnPlateau instantiate_class"),
+    **_group("lightlib.config.optimizers", "LRSchedulerCallable OptimizerCallable instantiate_class"),
     **_group("lightlib.core.optimization.schedules", "SchedulerConfig=LRSchedulerConfig"),
     **_group("lightlib.core.optimization.wrapper", "LightningOptimizer"),
     **_group("lightlib.core.progress.states", "RunningStage TrainerFn TrainerState TrainerStatus"),

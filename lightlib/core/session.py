@@ -215,9 +215,7 @@ class Session(SessionState):
         builder.time_sources(given)
         builder.process_loaders()
         module._results = builder.results  # noqa: SLF001  `self.log` reads it directly
-        val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
-        if not check.check_steps(module, stage, sources["val"] is not None, val_wanted, trainer.callbacks):
-            sources["val"] = None
+        self._check_steps(module, stage, sources, given)
         check_source(fn, sources)
         loggers = prepare_loggers(trainer, fn, origin)
         self._share_log_dir()
@@ -249,6 +247,13 @@ class Session(SessionState):
         self.run = run
         log_hyperparameters(run)
         self._announce(run)
+
+    def _check_steps(self, module: Module, stage: str, sources: dict[str, Any], given: Mapping[str, Any]) -> None:
+        """Refuse a module without the steps of a stage; leave out a validation that has a step, but no data."""
+        trainer = self.trainer
+        val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
+        if not check.check_steps(module, stage, sources["val"] is not None, val_wanted, trainer.callbacks):
+            sources["val"] = None
 
     def _sources(self, fn: TrainerFn, module: Module, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return for each stage a function that returns its loaders, or None."""

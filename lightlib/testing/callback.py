@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import random
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,17 +233,18 @@ def _state(kit: _Kit) -> None:
     trainer = kit.trainer(callback)
     kit.call(kind, "Trainer.fit", trainer.fit, _seeded())
     state = copy.deepcopy(kit.call(kind, "state_dict", callback.state_dict))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a state that is not plain: reported below
-        kit.call(kind, "Trainer.save_checkpoint", trainer.save_checkpoint, path)
     try:
-        saved = torch.load(path, weights_only=True)["callbacks"].get(callback.state_key, {})
+        torch.save(state, file := io.BytesIO())
+        file.seek(0)
+        torch.load(file, weights_only=True)
     except Exception as error:
         raise kit.failure(
             f"{kind}.state_dict() returned {state!r}, which torch.load(weights_only=True) does not read: {error}",
             "a dictionary of tensors and plain Python values.",
             "return plain values from which load_state_dict restores the rest.",
         ) from error
+    kit.call(kind, "Trainer.save_checkpoint", trainer.save_checkpoint, path)
+    saved = torch.load(path, weights_only=True)["callbacks"].get(callback.state_key, {})
     now = kit.call(kind, "state_dict", callback.state_dict)
     if not (equal(saved, state) and equal(now, state)):
         raise kit.failure(

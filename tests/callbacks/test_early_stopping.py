@@ -9,6 +9,7 @@ import torch
 
 from lightlib.callbacks import EarlyStopping
 from lightlib.callbacks.early_stopping import EarlyStoppingReason
+from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.fake_trainer import FakeTrainer
@@ -121,7 +122,7 @@ class TestMissingMetric:
         assert "one of 'acc', 'val_loss'" in str(caught.value)
 
     def test_nothing_was_logged(self):
-        trainer = FakeTrainer(num_val_batches=[]).start(EarlyStopping("val_los"))
+        trainer = FakeTrainer(num_val_batches=[], plan=Plan()).start(EarlyStopping("val_los"))
         with pytest.raises(MisconfigurationException, match="no metric was logged at all"):
             trainer.epoch()
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightlib.callbacks import ModelCheckpoint
+from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.fake_trainer import FakeTrainer
@@ -344,7 +345,7 @@ class TestMissingMetric:
         assert "Expected: one of 'acc', 'val_loss'." in str(caught.value)
 
     def test_nothing_logged(self, tmp_path):
-        _, trainer = started(tmp_path, FakeTrainer(tmp_path, num_val_batches=[]), monitor="loss")
+        _, trainer = started(tmp_path, FakeTrainer(tmp_path, num_val_batches=[], plan=Plan()), monitor="loss")
         with pytest.raises(MisconfigurationException, match="no metric was logged at all"):
             trainer.epoch()
 
@@ -360,7 +361,10 @@ class TestMissingMetric:
 
     def test_a_metric_of_whole_epochs_at_a_step(self, tmp_path):
         _, trainer = started(
-            tmp_path, FakeTrainer(tmp_path, num_val_batches=[]), monitor="train_loss", every_n_train_steps=1
+            tmp_path,
+            FakeTrainer(tmp_path, num_val_batches=[], plan=Plan()),
+            monitor="train_loss",
+            every_n_train_steps=1,
         )
         with pytest.warns(PossibleUserWarning, match="does not exist yet"):
             trainer.batch()

@@ -114,6 +114,8 @@ def weights_in(folder: str) -> dict[str, dict[str, torch.Tensor]]:
 class At(Callback):
     """Calls a function with the trainer after a step, before ModelCheckpoint saves."""
 
+    not_in_checkpoint = ("call",)
+
     def __init__(self, step: int, call: Any) -> None:
         self.step, self.call = step, call
 

@@ -156,13 +156,9 @@ def recorders(extra: bool) -> tuple[type, type, type]:
             hook: noting(base, hook, arguments, owner, "" if hook in ("state_dict", "load_state_dict") else before)
             for hook, arguments in hooks.items()
         }
-        return type(
-            name,
-            (base,),
-            {**methods, "answer": answer, "owner": owner, "trainer": None}
-            if before
-            else {**methods, "answer": answer, "owner": owner},
-        )
+        # The calls are output: as an attribute, a resumed run would continue them with those of the checkpoint.
+        members = {**methods, "answer": answer, "owner": owner, "not_in_checkpoint": ("calls",)}
+        return type(name, (base,), {**members, "trainer": None} if before else members)
 
     module = build("Net", pl.LightningModule, "module", {**OF_MODULE, **LOADERS, **(OF_STEP if extra else {})})
     data = build("Data", pl.LightningDataModule, "data", {**OF_DATA, **(TRANSFER if extra else {})})

@@ -65,7 +65,7 @@ def test_a_usual_program_runs_unchanged(scanned, tmp_path):
         ("trainer.fit(net, ckpt_path='last')", None),
         ("n = self.trainer.estimated_stepping_batches + self.trainer.global_step", None),
         ("trainer.save_checkpoint('a.ckpt')", None),
-        ("def on_train_epoch_end(self): self.trainer.save_checkpoint('a')", ("differs", "Trainer.save_checkpoint")),
+        ("def on_train_epoch_end(self): self.trainer.save_checkpoint('a')", None),
         ("x = self.trainer.model.parameters()", None),
         ("x = self.trainer.model.module", ("differs", "Trainer.model")),
         ("x = trainer.callbacks[0]", None),

@@ -1,4 +1,4 @@
-"""With compat, validation loaders that are requested in a later epoch count as validation from the start."""
+"""With compat, validation loaders that are requested in a later epoch count from the start."""
 
 from __future__ import annotations
 

@@ -385,17 +385,21 @@ def test_the_loss_in_on_train_batch_end_is_the_one_that_was_returned():
     assert losses == [1.0, 1.0]
 
 
-def test_a_checkpoint_that_a_training_hook_asks_for_is_written_at_the_next_save_point():
-    there = []
+def test_a_file_that_a_hook_saves_has_the_accumulated_gradients():
+    saved = []
 
     class Saves(Callback):
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             if batch_idx == 0:
                 trainer.save_checkpoint("asked.ckpt")
-            there.append(pathlib.Path("asked.ckpt").exists())
+                saved.append(torch.load("asked.ckpt", weights_only=True))
 
-    trainer(accumulate_grad_batches=2, callbacks=[Saves()]).fit(Net(), ones(4))
-    assert there == [False, False, True, True]
+    net = Net()
+    trainer(accumulate_grad_batches=2, callbacks=[Saves()]).fit(net, ones(4))
+    resumed = Net()
+    trainer(accumulate_grad_batches=2).fit(resumed, ones(4), ckpt_path="asked.ckpt")
+    assert saved[0]["global_step"] == 0
+    assert resumed.weight.equal(net.weight)
 
 
 def test_callbacks_are_called_by_priority_and_checkpoints_last():

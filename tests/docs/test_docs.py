@@ -26,7 +26,7 @@ DEVIATIONS = {
     "detached": ["detached", "`enable_graph`"],
     "None": ["None", "no step"],
     "global_step": ["batches in which an optimizer stepped"],
-    "deferred saving": ["`save_checkpoint`", "save point"],
+    "saves in hooks": ["a file which a hook saved", "the rest of the hook"],
     "choice of checkpoints": ["`ModelCheckpoint`", "after the validation"],
     "last window": ["last", "true size"],
     "token weights": ['`{"loss": sum, "weight": n}`'],

@@ -76,7 +76,7 @@ def as_number(name: str, value: Any) -> Any:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         raise _no_number(name, value)
     try:
-        number = value.item() if hasattr(value, "item") else value  # of NumPy: its whole numbers stay whole
+        number = value.item() if hasattr(value, "item") else value  # of NumPy: its integers stay integers
         return number if isinstance(number, int) else float(number)
     except (TypeError, ValueError):
         raise _no_number(name, value) from None

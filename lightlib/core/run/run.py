@@ -244,7 +244,7 @@ class Run:
         """Whether the plan has a validation after the running batch; `stepped`: which closes with an optimizer step."""
         after = copy(self.progress)
         after.end_batch(stepped)
-        timed = self.plan.validate_every_seconds is not None  # then nobody knows before it is over
+        timed = self.plan.validate_every_seconds is not None  # then it is not known before it is over
         return not timed and self.plan.validation_due(after, self.exhausted, False, 0.0)
 
     def answer_requests(self) -> bool:

@@ -181,6 +181,8 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
     in_place = is_generator(value) or is_metric(value) or issubclass(kind, nn.Module) or has_protocol(value)
     if is_runs(value, known) or not (in_place or is_users_object(value)):
         name = getattr(value, "__qualname__", None) if issubclass(kind, (*_FUNCTIONS, type)) else None
+        if kind is FunctionType and known.types.get(path) is value:
+            raise Unsaveable(_CHANGED_WITHIN)
         if name:
             raise Unsaveable(f"it became {name}", "store a name or a number that changes, and use it to choose")
         raise Unsaveable(f"it is a {kind.__name__}")
@@ -191,7 +193,7 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
             )
         digest(value, now := known.again(), path)
         if now.fixed[path] != known.fixed.get(path, now.fixed[path]):
-            raise Unsaveable("variables of its closure, or its defaults, have changed")
+            raise Unsaveable(_CHANGED_WITHIN)
         return {"object": _encoded_attributes(value, known, path, within)}
     if made(full_name(kind)) is not None:
         return {"object": _encoded_attributes(value, known, path, within), "class": full_name(kind)}
@@ -215,6 +217,7 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
     return {"object": _encoded_attributes(value, known, path, within)}
 
 
+_CHANGED_WITHIN = "variables of its closure, or its defaults, have changed"
 _FUNCTIONS = (FunctionType, MethodType, type(len))
 
 

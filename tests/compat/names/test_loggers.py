@@ -15,9 +15,16 @@ NAMES = ["lightning", "lightning.pytorch", "lightning.fabric", "pytorch_lightnin
 
 @pytest.fixture(autouse=True)
 def as_lightning():
+    """Install compat, with the levels that loggers have in a new process."""
+    loggers_used = [report.log, *map(logging.getLogger, NAMES)]
+    before = [logger.level for logger in loggers_used]
+    for logger in loggers_used:
+        logger.setLevel(logging.INFO if logger is report.log else logging.NOTSET)
     compat.install()
     yield
     compat.uninstall()
+    for logger, level in zip(loggers_used, before, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -216,7 +216,7 @@ def _sampled(rank):
 
 
 def _drawn(rank, size):
-    """Return the batches of Lightning's sampler, which shuffles what is trained on."""
+    """Return the batches of Lightning's sampler, which shuffles training data."""
     sampler = torch.utils.data.DistributedSampler(range(4), num_replicas=size, rank=rank, shuffle=True, seed=0)
     return [[[float(index)]] for index in sampler]
 

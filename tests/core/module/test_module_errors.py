@@ -170,8 +170,8 @@ class TestSteps:
         error = (
             WRONG,
             (
-                "ReduceLROnPlateau(monitor='val_loss'): Given has a validation_step, but there are no validation loaders, "
-                "so nothing logs this metric."
+                "ReduceLROnPlateau(monitor='val_loss'): Given has a validation_step, but there are no validation "
+                "loaders, so nothing logs this metric."
             ),
             *MONITORED,
         )

@@ -1,4 +1,4 @@
-"""A call of `trainer.save_checkpoint` in a hook writes at once, and a run resumes exactly from its file."""
+"""`trainer.save_checkpoint` in a hook writes at once, and a run resumes exactly from its file."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_the_same_trainer_after_bad_input():
     with pytest.raises(MisconfigurationException):
         run.fit(Net(), 3)
     with pytest.raises(MisconfigurationException):
-        run.fit(Validated(), loader())
+        run.fit(Validated(), loader(), 3)
     module = Net()
     run.fit(module, loader())
     assert module.steps == 4
