@@ -60,9 +60,10 @@ def page_with_tables(page: str) -> str:
 
 
 def tables() -> str:
-    """Return the tables, one row per reason."""
+    """Return the tables, one row per reason, of the statuses that a name has."""
     found = list(statuses.entries())
-    return "\n\n".join(table(status, found) for status in HEADS)
+    used = {status for status, _, _ in found}
+    return "\n\n".join(table(status, found) for status in HEADS if status in used)
 
 
 def table(status: str, found: list[tuple[str, str, str]]) -> str:

@@ -32,13 +32,15 @@ _INTERNALS = {  # of Lightning's Trainer, and their public counterparts here
     "predict_loop": "`trainer.num_predict_batches`",
     "_callback_connector": "`trainer.callbacks`",
     "_signal_connector": "`trainer.received_sigterm`",
-    "lightning_optimizers": "`module.optimizers()`",
-    "tuner": "a tuner callback",
-    "lr_schedulers": "`trainer.lr_scheduler_configs`",
     "_data_connector": "`trainer.train_dataloader` and its siblings",
     "_logger_connector": "`trainer.callback_metrics`",
     "_checkpoint_connector": "`trainer.save_checkpoint`",
     "_accelerator_connector": "`trainer.strategy` and `trainer.accelerator`",
+}
+_REMOVED = {  # from Lightning's Trainer in 2.0, and what serves instead
+    "lightning_optimizers": "`module.optimizers()`",
+    "lr_schedulers": "`trainer.lr_scheduler_configs`",
+    "tuner": "`lightlib.tuner.Tuner(trainer)`, or the callbacks LearningRateFinder and BatchSizeFinder",
 }
 
 
@@ -85,7 +87,11 @@ class TrainerLimits(_Limits):
         def __getattr__(self, name: str) -> Any:
             if name in _SETTINGS and "settings" in self.__dict__:
                 return getattr(self.settings, name)
-            hint = f" `{name}` is internal to Lightning; read {_INTERNALS[name]}." if name in _INTERNALS else ""
+            hint = ""
+            if name in _INTERNALS:
+                hint = f" `{name}` is internal to Lightning; use {_INTERNALS[name]}."
+            elif name in _REMOVED:
+                hint = f" `{name}` was removed in Lightning 2.0; use {_REMOVED[name]}."
             return internal(self, name, f"'{type(self).__name__}' object has no attribute {name!r}.{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -98,7 +104,7 @@ class TrainerLimits(_Limits):
                 if self.progress.epoch_batch:  # a new accumulation begins with the next epoch
                     plan = replace(plan, accumulate=run.plan.accumulate)
                 run.use_plan(plan)
-        elif name not in _INTERNALS or not assigned(self, name, value):
+        elif name not in (*_INTERNALS, *_REMOVED) or not assigned(self, name, value):
             object.__setattr__(self, name, value)
 
 

@@ -111,7 +111,7 @@ class TestAttributes:
         trainer = lightlib.Trainer(**QUIET)
         assert trainer.fit_loop.max_epochs == trainer.max_epochs
         compat.uninstall()
-        with pytest.raises(AttributeError, match=r"`fit_loop` is internal to Lightning; read `trainer\.progress`"):
+        with pytest.raises(AttributeError, match=r"`fit_loop` is internal to Lightning; use `trainer\.progress`"):
             trainer.fit_loop  # noqa: B018  as above
 
 

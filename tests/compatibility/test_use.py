@@ -622,7 +622,7 @@ def test_should_stop_may_be_written_and_callbacks_appended(tmp_path):
         ("_checkpoint_connector", "trainer.save_checkpoint"),
     ],
 )
-def test_the_inside_of_lightning_is_absent_and_the_error_says_what_to_read(name, advice):
+def test_the_inside_of_lightning_is_absent_and_the_error_says_what_to_use(name, advice):
     trainer = L.Trainer(accelerator="cpu", logger=False, max_epochs=1)
-    with pytest.raises(AttributeError, match=rf"`{name}` is internal to Lightning; read .*{advice}"):
+    with pytest.raises(AttributeError, match=rf"`{name}` is internal to Lightning; use .*{advice}"):
         getattr(trainer, name)

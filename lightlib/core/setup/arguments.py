@@ -26,8 +26,8 @@ REMOVED: dict[str, tuple[str, str]] = {
     "num_processes": ("`accelerator` and `devices`", "Trainer(accelerator='cpu', devices={value})"),
     "ipus": (_NOTHING, "leave it out: Lightning no longer supports IPUs."),
     "resume_from_checkpoint": ("`ckpt_path` of `fit`", "trainer.fit(module, ckpt_path={value})"),
-    "auto_lr_find": (_NOTHING, "leave it out and set the learning rate in configure_optimizers."),
-    "auto_scale_batch_size": (_NOTHING, "leave it out and set the batch size of the loaders."),
+    "auto_lr_find": ("a callback, or `lightlib.tuner.Tuner`", "Trainer(callbacks=[LearningRateFinder()])"),
+    "auto_scale_batch_size": ("a callback, or `lightlib.tuner.Tuner`", "Trainer(callbacks=[BatchSizeFinder()])"),
     "auto_select_gpus": ("`devices`", "Trainer(devices='auto')"),
     "checkpoint_callback": ("`enable_checkpointing`", "Trainer(enable_checkpointing={value})"),
     "weights_summary": ("`enable_model_summary` or a callback", "Trainer(callbacks=[ModelSummary(max_depth=1)])"),
@@ -39,12 +39,12 @@ REMOVED: dict[str, tuple[str, str]] = {
     ),
     "weights_save_path": ("`dirpath` of a callback", "Trainer(callbacks=[ModelCheckpoint(dirpath={value})])"),
     "terminate_on_nan": ("a callback", "Trainer(callbacks=[TerminateOnNaN()])"),
-    "track_grad_norm": (
-        "`trainer.gradient_norm`",
-        "self.log('grad_norm', self.trainer.gradient_norm) in on_train_batch_end, with gradient_clip_val set.",
+    "track_grad_norm": ("a callback, which logs the 2-norm", "Trainer(callbacks=[NormMonitor()])"),
+    "prepare_data_per_node": (
+        "an attribute of the module or data module that has `prepare_data`",
+        "self.prepare_data_per_node = {value}",
     ),
-    "prepare_data_per_node": (_NOTHING, "leave it out: prepare_data runs once."),
-    "stochastic_weight_avg": (_NOTHING, "leave it out, or average with torch.optim.swa_utils.AveragedModel."),
+    "stochastic_weight_avg": ("a callback", "Trainer(callbacks=[StochasticWeightAveraging(swa_lrs=0.01)])"),
     "amp_backend": ("`precision`", "Trainer(precision='16-mixed')"),
     "amp_level": ("`precision`", "Trainer(precision='16-mixed')"),
     "replace_sampler_ddp": ("`use_distributed_sampler`", "Trainer(use_distributed_sampler={value})"),
@@ -54,6 +54,17 @@ REMOVED: dict[str, tuple[str, str]] = {
     "reload_dataloaders_every_epoch": (
         "`reload_dataloaders_every_n_epochs`",
         "Trainer(reload_dataloaders_every_n_epochs=1)",
+    ),
+}
+# Arguments that are looked for in the Trainer and belong to another object, with that object and the fix.
+ELSEWHERE: dict[str, tuple[str, str]] = {
+    "activation_checkpointing": (
+        "an argument of the strategy",
+        "Trainer(strategy=SingleDeviceStrategy(activation_checkpointing={value})), or the same in another strategy.",
+    ),
+    "compile": (
+        "a compiled module, or an argument of MeshStrategy, which compiles each block",
+        "trainer.fit(torch.compile(module), …), or Trainer(strategy=MeshStrategy(replicate=-1, compile={value})).",
     ),
 }
 _PREFIXES = ("LIGHTLIB_", "PL_TRAINER_")
@@ -103,6 +114,13 @@ def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeEr
         return ArgumentTypeError(
             f"Trainer got `{name}={shown}`, an argument that was removed in Lightning 2.0.",
             expected=f"{replacement}.",
+            fix=fix.replace("{value}", shown),
+        )
+    if name in ELSEWHERE:
+        place, fix = ELSEWHERE[name]
+        return ArgumentTypeError(
+            f"Trainer got an unknown argument `{name}={shown}`.",
+            expected=f"{place}.",
             fix=fix.replace("{value}", shown),
         )
     near = get_close_matches(name, known, n=1)
