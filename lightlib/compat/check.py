@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lightlib.compat import absent, objects
+from lightlib.compat import absent, missing, objects
 from lightlib.compat.finder import ROOTS, canonical
 from lightlib.compat.objects import names
 from lightlib.compat.statuses import anchor, sections
@@ -355,18 +355,21 @@ def _of_path(file: str, line: int, path: str) -> Finding:
     where, name = canonical(module), rest[0]
     if objects.provided(where, name) is None:
         if name in names()[where].split():
-            status, see = _missing(name)
+            status, see = _listed_as(name)
             return Finding(file, line, status, path, absent.INSTEAD.get(name, "not provided"), see)
         if any(part.startswith("_") for part in path.split(".")):
             return Finding(file, line, "private", path, "a private name that lightlib.compat does not provide")
-        return Finding(file, line, "unknown", path, "Lightning 2.6 does not have it, either")
+        place = missing.place_of(module, name) if len(rest) == 1 else ""
+        whose = "Lightning 2.6" if place.startswith("lightning") else "lightlib"
+        reason = f"{whose} has it in {place}" if place else "Lightning 2.6 does not have it, either"
+        return Finding(file, line, "unknown", path, reason)
     entry = _entry(_OF_FABRIC if where.startswith("fabric") else _CLASSES, name)
     if entry.get("status") in ("different", "ignored") and _shows(entry):
         return _listed(file, line, path, entry)
     return Finding(file, line, "unchanged", path)
 
 
-def _missing(name: str) -> tuple[str, str]:
+def _listed_as(name: str) -> tuple[str, str]:
     """Return the status of a name that is not provided, and the place that lists it."""
     entry = _entry((*_CLASSES, *_OF_FABRIC, "elsewhere"), name)
     mark = anchor(entry["status"], entry["why"]) if entry.get("why") else ""

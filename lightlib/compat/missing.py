@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dis
+import importlib
 import sys
 
 from lightlib.compat import objects
 from lightlib.errors import closest
 
-__all__ = ["error"]
+__all__ = ["error", "place_of"]
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+_OURS = ("lightlib", *(f"lightlib.{folder}" for folder in (
+    "accelerators", "callbacks", "data", "evaluation", "fabric", "loggers", "optim", "precision", "profilers",
+    "samplers", "schedulers", "strategies", "tuner",
+)))  # fmt: skip
 
 
 def error(module: str, name: str, path: str, public: list[str]) -> AttributeError | ImportError:
@@ -33,16 +38,35 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
             "use the public API for it; if the import is in an installed package, run this program with Lightning: "
             "leave compat off (`lightlib compat check` lists such places)."
         )
+    elif place := place_of(module, name):
+        near, there = "", "the module that has the name"
+        whose = "lightlib" if place.partition(".")[0] == "lightlib" else "Lightning 2.6"
+        what = f"{whose} has it in {place!r}"
+        fix = f"from {place} import {name}"
     else:
         near = closest(name, public)
         there = "a name of Lightning 2.6"
-        what = "neither Lightning 2.6 nor lightlib has it there"
+        what = "neither Lightning 2.6 nor lightlib has it"
         fix = f"import {near}." if near else "correct the name, or install the version of the project that fits 2.6."
     hint = f" Did you mean {near!r}?" if near else ""
     text = f"from {module!r} (served by lightlib.compat): {what}.{hint}\n  Expected: {there}.\n  Fix: {fix}"
     if _is_imported():
         return ImportError(f"cannot import name {name!r} {text}", name=module)
     return AttributeError(f"module {module!r} has no attribute {name!r} {text}", name=name)
+
+
+def place_of(module: str, name: str) -> str:
+    """Return the module that has a name: one of Lightning 2.6, else one of lightlib's; empty if none has it.
+
+    Args:
+        module: In which it was looked for.
+        name: The name.
+    """
+    having = [path for path, names in objects.names().items() if name in names.split()]
+    if having:
+        near = min(having, key=lambda one: (one.startswith("fabric") != (".fabric" in module), one.count("."), not one))
+        return f"lightning.{near}".rstrip(".")
+    return next((place for place in _OURS if name in getattr(importlib.import_module(place), "__all__", ())), "")
 
 
 def _is_imported() -> bool:

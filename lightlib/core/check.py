@@ -99,11 +99,11 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
     for callback, key in zip(stateful, keys, strict=True):
         if keys.count(key) > 1:
             by_arguments = type(callback).state_key is not Callback.state_key
+            instead = ", or give them different values of an argument that is part of the key." if by_arguments else "."
             raise MisconfigurationException(
                 f"Two callbacks would save their state under the key {key!r}.",
                 expected="a different state_key for every stateful callback.",
-                fix="override `state_key` in one of them"
-                + (", or give them different arguments." if by_arguments else "."),
+                fix=f"override `state_key` in one of them{instead}",
             )
 
 

@@ -34,7 +34,7 @@ from tests.runs.bad_input import Net, loader, trainer
 CANARY = "canary"
 SHELL = f"touch {CANARY}"
 PYTHON = f"open({CANARY!r}, 'w').close()"
-PLAIN = "  Expected: tensors and plain values, which is all that lightlib writes."
+PLAIN = "  Expected: tensors and plain values; only with compat do files also hold hyperparameters that are objects."
 TRUST = (
     "  Fix: if you trust the source of the file, pass trust=True to lightlib.checkpoint.load, or weights_only=False to "
     "fit and load_from_checkpoint; it may run any code."

@@ -112,6 +112,19 @@ def test_each_finding_says_what_to_do(scanned, tmp_path):
     assert by_name["lightning.pytorch.loggers.LitLogger"].reason.startswith("use TensorBoardLogger")
 
 
+def test_a_name_that_another_module_has(scanned, tmp_path):
+    scanned("""
+        from lightning.pytorch import ModelCheckpoint, StopTraining
+        from lightning.pytorch.callbacks import EarlyStoping
+    """)
+    reasons = {one.name.rpartition(".")[2]: one.reason for one in check.scan(tmp_path)}
+    assert reasons == {
+        "ModelCheckpoint": "Lightning 2.6 has it in lightning.pytorch.callbacks",
+        "StopTraining": "lightlib has it in lightlib",
+        "EarlyStoping": "Lightning 2.6 does not have it, either",
+    }
+
+
 def test_every_difference_has_its_place_in_the_documentation():
     page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
     marks = set(re.findall(r'<a id="([^"]+)">', page))

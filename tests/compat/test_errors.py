@@ -55,6 +55,27 @@ class TestNamesOfModules:
         assert "neither Lightning 2.6 nor lightlib has it" in str(raised.value)
         assert "Did you mean 'EarlyStopping'?" in str(raised.value)
 
+    @pytest.mark.parametrize(
+        ("module", "name", "place"),
+        [
+            ("lightning.pytorch", "ModelCheckpoint", "lightning.pytorch.callbacks"),
+            ("pytorch_lightning.callbacks", "Trainer", "lightning.pytorch"),
+            ("lightning", "LightningCLI", "lightning.pytorch.cli"),
+            ("lightning.fabric.utilities", "seed_everything", "lightning.fabric"),
+            ("lightning.pytorch", "Fabric", "lightning"),
+            ("lightning.pytorch.callbacks", "History", "lightlib.callbacks"),
+            ("lightning.pytorch", "StopTraining", "lightlib"),
+        ],
+    )
+    def test_a_name_that_another_module_has(self, module, name, place):
+        whose = "lightlib" if place.startswith("lightlib") else "Lightning 2.6"
+        with pytest.raises(ImportError, match=f"cannot import name {name!r}.*: {whose} has it in {place!r}") as raised:
+            exec(f"from {module} import {name}")
+        assert three_parts(raised.value)
+        fix = str(raised.value).rpartition("Fix: ")[2]
+        assert fix == f"from {place} import {name}"
+        exec(fix)
+
     def test_read_as_an_attribute_it_is_an_attribute_error(self):
         import lightning.pytorch.callbacks
 

@@ -53,6 +53,12 @@ class Fish(Animal, ABC):
     @abstractmethod
     def swim(self): ...
 
+class Sheep(Animal):
+    def __init__(self, age: int = 1, breed: str = "", color: str = "", ears: int = 2, farm: str = "", hair: int = 1,
+                 height: int = 1, horns: int = 0, length: int = 1, milk: bool = True, name: str = "", tail: int = 1,
+                 weight: int = 1, wool: bool = True):
+        pass
+
 class Stone:
     pass
 
@@ -166,6 +172,10 @@ CASES = {
         zoo.Cat has no argument 'lifes' (part.yaml, line 3). Did you mean 'lives'?
           Expected: one of friends, lives, name.
           Fix: lives: 9""",
+    "feed --animal Sheep --animal.lengths 9": """
+        zoo.Sheep has no argument 'lengths' (on the command line). Did you mean 'length'?
+          Expected: one of age, breed, color, ears, farm, hair, height, horns, length, milk, name, tail, weight, wool.
+          Fix: --animal.length=9""",
     "feed -c extra_keys.yaml": """
         animal (extra_keys.yaml, line 1) has other keys next to `class_path`.
           Expected: class_path, init_args and dict_kwargs.

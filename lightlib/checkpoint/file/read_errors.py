@@ -17,8 +17,7 @@ from lightlib.errors import CheckpointError, CheckpointWriteError, shown
 
 _COMPLETE_FILE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
 _ANOTHER = "use another checkpoint; this one is truncated, damaged, or not a checkpoint."
-_PLAIN_VALUES = "tensors and plain values, which is all that lightlib writes."
-_PLAIN_UNDER_COMPAT = "tensors and plain values; with compat, checkpoints also hold hyperparameters that are objects."
+_PLAIN_VALUES = "tensors and plain values; only with compat do files also hold hyperparameters that are objects."
 _VARIABLE = "Where the call cannot be changed, set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1."
 _SHOWN = 6  # of the objects that need trust
 _LIGHTNINGS = ("lightning", "pytorch_lightning", "lightning_fabric")
@@ -37,9 +36,8 @@ def refused(name: str, objects: Sequence[tuple[str, str]]) -> CheckpointError:
         shown_ones = ", ".join(f"{path} ({kind})" if path else kind for path, kind in objects[:_SHOWN])
         more = f" and {len(objects) - _SHOWN} more" if len(objects) > _SHOWN else ""
         what = f"Python objects that can only be loaded by running code: {shown_ones}{more}"
-    if active().keeps_objects:
-        return CheckpointError(f"{name} has {what}.", expected=_PLAIN_UNDER_COMPAT, fix=f"{_TRUST} {_VARIABLE}")
-    return CheckpointError(f"{name} has {what}.", expected=_PLAIN_VALUES, fix=_TRUST)
+    fix = f"{_TRUST} {_VARIABLE}" if active().keeps_objects else _TRUST
+    return CheckpointError(f"{name} has {what}.", expected=_PLAIN_VALUES, fix=fix)
 
 
 def unreadable(

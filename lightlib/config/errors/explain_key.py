@@ -111,7 +111,7 @@ def _unknown_argument(option: str, message: ParserMessage, invocation: Invocatio
     other = assignment("class_path" if location.in_file else owner, "my_module.MyClass", location.in_file)
     return MisconfigurationException(
         f"{message.class_path} has no argument {option!r}{location.text}.{f' Did you mean {near!r}?' if near else ''}",
-        expected=_one_of(accepted, "no arguments."),
+        expected=f"one of {', '.join(accepted)}." if accepted else "no arguments.",
         fix=assignment(f"{owner}.init_args.{near}", value or "…", location.in_file)
         if near
         else f"delete it; or name the class that has it first: {other}",

@@ -21,7 +21,7 @@ BROKEN = CheckpointError
 WHOLE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
 ANOTHER = "use another checkpoint; this one is truncated, damaged, or not a checkpoint."
 A_DICT = "a dict with 'state_dict', as Trainer.save_checkpoint writes it."
-PLAIN = "tensors and plain values, which is all that lightlib writes."
+PLAIN = "tensors and plain values; only with compat do files also hold hyperparameters that are objects."
 TRUST = (
     "if you trust the source of the file, pass trust=True to lightlib.checkpoint.load, or weights_only=False to "
     "fit and load_from_checkpoint; it may run any code."

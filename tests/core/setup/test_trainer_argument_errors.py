@@ -11,7 +11,15 @@ import torch
 
 from lightlib import registry
 from lightlib.accelerators import CPUAccelerator
-from lightlib.callbacks import Callback, EarlyStopping, LambdaCallback, ModelCheckpoint, Timer, TQDMProgressBar
+from lightlib.callbacks import (
+    Callback,
+    EarlyStopping,
+    LambdaCallback,
+    ModelCheckpoint,
+    ModelPruning,
+    Timer,
+    TQDMProgressBar,
+)
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.loggers import CSVLogger
@@ -388,7 +396,13 @@ CONFLICTS = [
         {"enable_checkpointing": True, "callbacks": [ModelCheckpoint(), ModelCheckpoint()]},
         "Two callbacks would save their state under the key ***ModelCheckpoint***",
         "a different state_key for every stateful callback.",
-        "override `state_key` in one of them, or give them different arguments.",
+        "override `state_key` in one of them, or give them different values of an argument that is part of the key.",
+    ),
+    (
+        {"callbacks": [ModelPruning("l1_unstructured", amount=0.1), ModelPruning("l1_unstructured", amount=0.3)]},
+        "Two callbacks would save their state under the key ***'pruning_fn': 'l1_unstructured', 'parameters': (***",
+        "a different state_key for every stateful callback.",
+        "override `state_key` in one of them, or give them different values of an argument that is part of the key.",
     ),
 ]  # fmt: skip
 
