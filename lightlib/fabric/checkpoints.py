@@ -42,8 +42,8 @@ def save(
 ) -> None:
     """Write a checkpoint; see `Fabric.save`."""
     _check_path("save", path)
-    _check_state("save", state)
-    _check_filters(filters, state)
+    check_state("save", state)
+    check_filters(filters, state)
     strategy, kind = fabric.strategy, fabric.strategy.checkpoint_format
     parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
     names: dict[str, list[list[str]]] = {}
@@ -79,7 +79,7 @@ def _state_of(value: Any, sharded: bool, strategy: Strategy) -> tuple[str, Any]:
         if strategy.world_size > 1 and not all(strategy.collectives.all_gather_object(value.is_sharded)):
             saved["ranks"] = strategy.collectives.all_gather_object(saved["data"])
         return "values", saved
-    return "values", value.state_dict() if _is_stateful(value) else value
+    return "values", value.state_dict() if is_stateful(value) else value
 
 
 def _without_names(state: dict[str, Any], optimizer: FabricOptimizer) -> tuple[dict[str, Any], list[list[str]]]:
@@ -116,25 +116,41 @@ def load(
     """Restore the objects in `state`, and return the rest of the checkpoint; see `Fabric.load`."""
     _check_path("load", path)
     content = _read(fabric, path, weights_only)
-    entry = _unpacked(content)
+    entry = unpacked(content)
     if not state:
         return {key: read_tensors(value) for key, value in content.items()}
-    _check_state("load", state)
+    check_state("load", state)
+    restore(path, content, state, strict, fabric.strategy, entry.get("optimizer_names", {}))
+    _resume(fabric, scaler, state, entry)
+    return {key: read_tensors(value) for key, value in content.items()}
+
+
+def restore(
+    path: Any,
+    content: dict[str, Any],
+    state: Any,
+    strict: bool,
+    strategy: Strategy,
+    names: Mapping[str, list[list[str]]],
+) -> None:
+    """Restore the objects in `state` from the entries of a checkpoint, which are taken out of it.
+
+    Args:
+        names: The names of the parameters in the groups of each optimizer.
+    """
     _check_fits(path, state, content, strict)
     for key, value in list(state.items()):
         if key in content:
             saved = content.pop(key)
             with _reading(path, key):
                 if isinstance(value, (FabricModule, FabricOptimizer, nn.Module, Optimizer)):
-                    _load_tensors(value, saved, strict, entry.get("optimizer_names", {}).get(key))
+                    _load_tensors(value, saved, strict, names.get(key))
                 elif isinstance(value, FabricLoader):
-                    value.load_state_dict(_of_this_rank(read_tensors(saved), fabric.strategy))
-                elif _is_stateful(value):
+                    value.load_state_dict(_of_this_rank(read_tensors(saved), strategy))
+                elif is_stateful(value):
                     value.load_state_dict(read_tensors(saved))
                 else:
                     state[key] = read_tensors(saved)
-    _resume(fabric, scaler, state, entry)
-    return {key: read_tensors(value) for key, value in content.items()}
 
 
 def load_raw(fabric: SettingUp, path: Any, obj: Any, strict: bool, weights_only: bool | None) -> None:
@@ -146,7 +162,11 @@ def load_raw(fabric: SettingUp, path: Any, obj: Any, strict: bool, weights_only:
             expected="a module or an optimizer.",
             fix="fabric.load_raw('weights.pt', model); fabric.load reads several objects.",
         )
-    content = _read(fabric, path, weights_only)
+    restore_one(path, _read(fabric, path, weights_only), obj, strict)
+
+
+def restore_one(path: Any, content: dict[str, Any], obj: Any, strict: bool) -> None:
+    """Load the state of one module or optimizer from the content of a file."""
     content.pop(OURS, None)
     with _reading(path, type(obj).__name__):
         _load_tensors(obj, content, strict, None)
@@ -171,7 +191,7 @@ def _read(fabric: SettingUp, path: Any, weights_only: bool | None) -> dict[str, 
     return content
 
 
-def _unpacked(content: dict[str, Any]) -> dict[str, Any]:
+def unpacked(content: dict[str, Any]) -> dict[str, Any]:
     """Take the entry of a Fabric out of a checkpoint, which then has the names of the user's state."""
     ours = content.get(OURS)
     entry: dict[str, Any] | None = ours.get(_FABRIC) if isinstance(ours, Mapping) else None
@@ -194,7 +214,7 @@ def _check_fits(path: Any, state: Mapping[str, Any], content: Mapping[str, Any],
         )
     for key, value in state.items():
         stateful = isinstance(value, (FabricModule, FabricLoader)) or type(value) is FabricOptimizer
-        if key in content and (stateful or _is_stateful(value)) and not isinstance(content[key], Mapping):
+        if key in content and (stateful or is_stateful(value)) and not isinstance(content[key], Mapping):
             raise CheckpointError(
                 f"{os.fspath(path)!r} has {shown(content[key])} under {key!r}.",
                 expected=f"the state of a {type(value).__name__}.",
@@ -255,7 +275,8 @@ def _is_module(value: Any) -> bool:
     return isinstance(value, FabricModule)
 
 
-def _is_stateful(value: Any) -> bool:
+def is_stateful(value: Any) -> bool:
+    """Whether a value saves and loads its own state."""
     return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
@@ -268,7 +289,8 @@ def _check_path(call: str, path: Any) -> None:
         )
 
 
-def _check_state(call: str, state: Any) -> None:
+def check_state(call: str, state: Any) -> None:
+    """Raise unless `state` is a dict of objects and values by name."""
     if not isinstance(state, Mapping) or isinstance(state, nn.Module):
         raise ArgumentTypeError(
             f"fabric.{call} got a {type(state).__name__} as the state.",
@@ -284,7 +306,8 @@ def _check_state(call: str, state: Any) -> None:
         )
 
 
-def _check_filters(filters: Mapping[str, Callable[[str, Any], bool]] | None, state: Mapping[str, Any]) -> None:
+def check_filters(filters: Mapping[str, Callable[[str, Any], bool]] | None, state: Mapping[str, Any]) -> None:
+    """Raise unless `filters` has functions for names of the state."""
     if filters is None:
         return
     if not isinstance(filters, Mapping):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lightlib.compat.plugins.alone import Alone
 from lightlib.compat.plugins.in_fabric import InFabric
 from lightlib.compat.plugins.io import CheckpointIO, PluginStore, TorchCheckpointIO
 from lightlib.compat.plugins.overriding import overridden
@@ -65,10 +67,15 @@ class CheckpointMethods:
         """Write a checkpoint on the first process.
 
         Args:
-            args, kwargs: ``(checkpoint, filepath, storage_options=None)``; in a Fabric
-                ``(path, state, storage_options=None, filter=None)``.
+            args, kwargs: ``(checkpoint, filepath, storage_options=None)``; in a Fabric,
+                and in a program without a Trainer, ``(path, state, storage_options=None, filter=None)``.
         """
-        (self._save_trainers if self.in_fabric is None else self.in_fabric.save_checkpoint)(*args, **kwargs)
+        if self.in_fabric is not None:
+            self.in_fabric.save_checkpoint(*args, **kwargs)
+        elif "path" in kwargs or (args and isinstance(args[0], (str, os.PathLike))):
+            Alone(self).save_checkpoint(*args, **kwargs)
+        else:
+            self._save_trainers(*args, **kwargs)
 
     def _save_trainers(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if self.is_global_zero:
@@ -78,11 +85,15 @@ class CheckpointMethods:
         """Return the content of a checkpoint, or in a Fabric the rest of it.
 
         Args:
-            args, kwargs: ``(checkpoint_path, weights_only=None)``; in a Fabric
-                ``(path, state=None, strict=True, weights_only=None)``.
+            args, kwargs: ``(checkpoint_path, weights_only=None)``; in a Fabric,
+                and in a program without a Trainer, ``(path, state=None, strict=True, weights_only=None)``.
         """
-        load = self._load_trainers if self.in_fabric is None else self.in_fabric.load_checkpoint
-        return load(*args, **kwargs)
+        if self.in_fabric is not None:
+            return self.in_fabric.load_checkpoint(*args, **kwargs)
+        has_state = len(args) > 1 and not isinstance(args[1], bool | None)
+        if has_state or kwargs.keys() & {"path", "state", "strict"}:
+            return Alone(self).load_checkpoint(*args, **kwargs)
+        return self._load_trainers(*args, **kwargs)
 
     def _load_trainers(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         return self.checkpoint_io.load_checkpoint(checkpoint_path, weights_only=weights_only)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor, nn
 
+from lightlib.compat.plugins.alone import Alone
 from lightlib.compat.plugins.in_fabric import InFabric
 from lightlib.fabric.gradients import Limits
 
@@ -18,7 +19,7 @@ class FabricMethods:
     """The part of Lightning's protocol for strategies of a Fabric.
 
     Attributes:
-        in_fabric: Connects the strategy to the Fabric that it serves; None in a Trainer.
+        in_fabric: Connects the strategy to the Fabric that it serves; None in a Trainer, or without either.
         from_scratch: Whether the user's class derives from `Strategy` or `ParallelStrategy` itself.
     """
 
@@ -53,7 +54,7 @@ class FabricMethods:
         Args:
             empty_init: Leave the weights uninitialized.
         """
-        return nullcontext() if self.in_fabric is None else self.in_fabric.module_init_context(empty_init)
+        return self._served.module_init_context(empty_init)
 
     # a step
     def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
@@ -71,31 +72,26 @@ class FabricMethods:
     ) -> Tensor | None:
         """Clip the norm of all gradients of an optimizer together, and return it."""
         limits = Limits(None, max_norm, norm_type, error_if_nonfinite)
-        norm: Tensor | None = self._of_fabric("clip_gradients_norm").clip(module, optimizer, limits)
+        norm: Tensor | None = self._served.clip(module, optimizer, limits)
         return norm
 
     def clip_gradients_value(self, module: nn.Module, optimizer: Any, clip_val: float) -> None:
         """Clip each gradient of an optimizer."""
-        self._of_fabric("clip_gradients_value").clip(module, optimizer, Limits(clip_val, None, 2.0, False))
+        self._served.clip(module, optimizer, Limits(clip_val, None, 2.0, False))
 
     # states
     def get_module_state_dict(self, module: nn.Module) -> dict[str, Any]:
         """Return the state of a module, by its own names."""
-        return self._of_fabric("get_module_state_dict").module_state(module)
+        return self._served.module_state(module)
 
     def load_module_state_dict(self, module: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Load the state of a module."""
-        self._of_fabric("load_module_state_dict").load_module_state(module, state_dict, strict)
+        self._served.load_module_state(module, state_dict, strict)
 
     def get_optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         """Return the state of an optimizer."""
-        return self._of_fabric("get_optimizer_state").optimizer_state(optimizer)
+        return self._served.optimizer_state(optimizer)
 
-    def _of_fabric(self, name: str) -> InFabric:
-        if self.in_fabric is None:
-            raise RuntimeError(
-                f"{type(self).__name__}.{name} was called outside of a Fabric.\n"
-                "  Expected: Fabric(strategy=…), which calls it.\n"
-                "  Fix: leave the call to a Fabric; a Trainer has other methods for it."
-            )
-        return self.in_fabric
+    @property
+    def _served(self) -> InFabric | Alone:
+        return Alone(self) if self.in_fabric is None else self.in_fabric

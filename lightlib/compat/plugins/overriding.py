@@ -1,4 +1,4 @@
-"""Finds the methods that a user's class overrides, and lets one serve two protocols."""
+"""User classes of Lightning's kind: which methods they override; completes those from scratch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from lightlib import strategies as ours
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["check_same", "overridden", "refuse", "two_protocols"]
+__all__ = ["check_same", "complete", "overridden", "refuse", "two_protocols"]
 
 
 def overridden(instance: object, names: Iterable[str]) -> list[str]:
@@ -46,14 +47,14 @@ def check_same(given: Any, module: Any, method: str, owner: Any) -> None:
         )
 
 
-def two_protocols(kind: type, name: str, is_ours: Callable[[tuple[Any, ...]], bool], ours: Callable[..., Any]) -> None:
+def two_protocols(kind: type, name: str, is_ours: Callable[[tuple[Any, ...]], bool], other: Callable[..., Any]) -> None:
     """Let a method that `kind` defines under Lightning's protocol receive lightlib's calls of that name, too.
 
     Args:
         kind: A user's class.
         name: The method; nothing changes if the class does not define it.
         is_ours: Whether positional arguments are those of lightlib's call.
-        ours: Called for those, as ``ours(instance, *args)``.
+        other: Called for those, as ``other(instance, *args)``.
     """
     method = vars(kind).get(name)
     if not callable(method):
@@ -62,7 +63,30 @@ def two_protocols(kind: type, name: str, is_ours: Callable[[tuple[Any, ...]], bo
     @functools.wraps(method)
     def dispatched(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_ours(args):
-            return ours(self, *args, **kwargs)
+            return other(self, *args, **kwargs)
         return method(self, *args, **kwargs)
 
     setattr(kind, name, dispatched)
+
+
+@functools.cache
+def complete(kind: type) -> type:
+    """Return a subclass of a strategy that was written from scratch, with lightlib's part of one device or of DDP."""
+    if kind.__module__.partition(".")[0] == "lightlib":
+        raise TypeError(f"{kind.__name__} is abstract: make an object of a subclass, such as DDPStrategy")
+    base = ours.DDPStrategy if hasattr(kind, "is_parallel") else ours.SingleDeviceStrategy
+    members: dict[str, Any] = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
+    members["from_scratch"] = True
+    return type(kind.__name__, (kind, base), {**members, "__reduce__": lambda self: _pickled(self, kind)})
+
+
+def _pickled(strategy: Any, kind: type) -> tuple[Any, ...]:
+    return _empty, (kind,), strategy.__getstate__()
+
+
+def _empty(kind: type) -> Any:
+    return object.__new__(complete(kind))

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from lightlib import strategies as ours
 from lightlib.compat.plugins import precision as precisions
+from lightlib.compat.plugins.alone import Alone
 from lightlib.compat.plugins.checkpoint_methods import STORING, CheckpointMethods
-from lightlib.compat.plugins.complete import complete
 from lightlib.compat.plugins.fabric_methods import FabricMethods
 from lightlib.compat.plugins.hooks import HOOKS, StrategyHooks
 from lightlib.compat.plugins.in_fabric import InFabric
 from lightlib.compat.plugins.io import CheckpointIO, PluginStore, TorchCheckpointIO
 from lightlib.compat.plugins.layer_sync import LayerSync
-from lightlib.compat.plugins.overriding import check_same, overridden, two_protocols
+from lightlib.compat.plugins.overriding import check_same, complete, overridden, two_protocols
 from lightlib.compat.plugins.refused import STEPS, refuse_for_trainers, refuse_in_fabric
 from lightlib.compat.plugins.steering import steer
 from lightlib.compat.plugins.views import StrategyViews
@@ -85,6 +85,7 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         if parallel_devices is not None:
             indices = [device.index for device in parallel_devices]
             arguments["devices"] = len(indices) if None in indices else indices
+            self.devices = parallel_devices  # until `connect`
         self.extend(arguments=arguments)
         self._checkpoint_io: CheckpointIO | None = checkpoint_io
         self._bound: dict[str, Callable[..., Any]] = {}
@@ -374,7 +375,7 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
     @contextmanager
     def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
         """Create tensors on the device and in the dtype of the precision."""
-        with self.by_lightlib.init_context():
+        with Alone(self).module_init_context(empty_init):
             yield
 
     def model_sharded_context(self) -> AbstractContextManager[Any]:

@@ -47,12 +47,12 @@ class TestRefused:
         with pytest.raises(MisconfigurationException, match="Controlled overrides `_backward_sync_control`"):
             Fabric(strategy=Controlled(), **ONE)
 
-    def test_methods_of_a_fabric_outside_of_one(self):
-        from lightning.fabric.strategies import DDPStrategy
+    def test_methods_of_a_sharding_strategy_outside_of_a_fabric(self):
+        from lightning.fabric.strategies import DDPStrategy, FSDPStrategy
 
         module = torch.nn.Linear(1, 1)
         with pytest.raises(RuntimeError, match="get_module_state_dict was called outside of a Fabric"):
-            DDPStrategy().get_module_state_dict(module)
+            FSDPStrategy().get_module_state_dict(module)
         assert DDPStrategy().setup_module(module) is module
 
 
