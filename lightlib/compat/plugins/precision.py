@@ -296,7 +296,15 @@ class MixedPrecision(Precision, ours.MixedPrecision):
 
     def __init__(self, precision: str = "16-mixed", device: str | None = None, scaler: Any = None) -> None:
         ours.MixedPrecision.__init__(self, precision, device, scaler)
-        self.precision, self.device = precision, device
+        self.precision, self._device = precision, device
+
+    @property
+    def device(self) -> str | None:
+        """The type of device; without the argument that of the strategy, once there is one."""
+        if self._device is None and self._strategy is not None:
+            found: str = self._strategy.root_device.type
+            return found
+        return self._device
 
     def autocast_context_manager(self) -> AbstractContextManager[Any]:
         """Return the context of autocast."""

@@ -229,3 +229,13 @@ def test_two_processes_with_a_sampler_and_a_strategy_of_their_own():
     for rank, (seen, weight, waited, size) in enumerate(own):  # each reads half, and gradients are averaged
         assert seen == _drawn(rank, size=2)
         assert (weight, waited, size) == (1 - 0.5 * (0.5 + 2.5), True, 2)
+
+
+@pytest.mark.parametrize("name", ["16-mixed", "bf16-mixed"])
+def test_the_device_of_a_mixed_precision_is_that_of_the_run(name):
+    import lightning.pytorch as pl
+    from lightning.pytorch.plugins import MixedPrecision
+
+    assert pl.Trainer(precision=name, **QUIET).precision_plugin.device == "cpu"
+    given = MixedPrecision(name, "cuda")
+    assert (MixedPrecision(name).device, given.device) == (None, "cuda")
