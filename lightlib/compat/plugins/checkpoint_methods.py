@@ -58,10 +58,14 @@ class CheckpointMethods:
 
     @checkpoint_io.setter
     def checkpoint_io(self, io: CheckpointIO) -> None:
-        self._checkpoint_io = io
+        self.keep_checkpoint_io(io)
         strategy: Any = self
         self.extend(store=PluginStore(self.checkpoint_io, strategy) if overridden(self, STORING) else None)
         io.attach_to(strategy)
+
+    def keep_checkpoint_io(self, io: CheckpointIO) -> None:
+        """Return `io` as `checkpoint_io` from now on."""
+        self._checkpoint_io = io
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Write a checkpoint on the first process.

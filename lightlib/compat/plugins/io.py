@@ -60,6 +60,8 @@ class CheckpointIO(StrategyPlugin):
         Raises:
             MisconfigurationException: Each process of this strategy writes its own shard.
         """
+        if keep := getattr(strategy, "keep_checkpoint_io", None):
+            keep(self)
         if type(self) is TorchCheckpointIO:
             return  # lightlib's own files
         if strategy.checkpoint_format == "directory":
@@ -133,6 +135,11 @@ class _WrappingCheckpointIO(CheckpointIO):
             self._checkpoint_io = checkpoint_io
         elif isinstance(self._checkpoint_io, _WrappingCheckpointIO):
             self._checkpoint_io.checkpoint_io = checkpoint_io
+
+    def attach_to(self, strategy: Strategy) -> None:
+        """Write and read the checkpoints of `strategy`; the innermost is a TorchCheckpointIO if there is none."""
+        self.checkpoint_io = TorchCheckpointIO()
+        super().attach_to(strategy)
 
     @property
     def _inner(self) -> CheckpointIO:

@@ -145,8 +145,9 @@ def attach_plugins(plugins: Any, strategy: Strategy) -> None:
         if isinstance(plugin, SLURMEnvironment):
             strategy.extend(environment=plugin)
         elif isinstance(plugin, StrategyPlugin):
-            bases = (one for one in type(plugin).__mro__ if StrategyPlugin in one.__bases__)
-            kind = next(bases, type(plugin))
+            stands_for = plugin.__class__  # of a mock, the class that it stands for
+            bases = (one for one in stands_for.__mro__ if StrategyPlugin in one.__bases__)
+            kind = next(bases, stands_for)
             if kind in attached:
                 raise MisconfigurationException(
                     f"plugins holds two of a kind: {type(attached[kind]).__name__} and {type(plugin).__name__}.",
@@ -154,7 +155,7 @@ def attach_plugins(plugins: Any, strategy: Strategy) -> None:
                     fix="leave out one of them.",
                 )
             attached[kind] = plugin
-            plugin.attach_to(strategy)
+            stands_for.attach_to(plugin, strategy)
 
 
 def precision_of(given: Any) -> Precision:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -53,6 +54,32 @@ class TestCheckpointIO:
         assert trainer.strategy.extension.store is None
         checkpoint.verify("plain.ckpt")
         assert torch.load("plain.ckpt", weights_only=True)["global_step"] == 3
+
+    @pytest.mark.parametrize("strategy", ["auto", "ddp"])
+    def test_the_strategy_has_the_plugin(self, strategy):
+        import lightning.pytorch as pl
+        from lightning.pytorch.plugins import AsyncCheckpointIO, CheckpointIO, TorchCheckpointIO
+        from lightning.pytorch.strategies import DDPStrategy
+
+        strategy = DDPStrategy() if strategy == "ddp" else strategy
+        asynchronous = AsyncCheckpointIO()
+        for given in (TorchCheckpointIO(), asynchronous, Mock(spec=CheckpointIO)):
+            trainer = pl.Trainer(strategy=strategy, devices=1, plugins=[given], **QUIET)
+            assert trainer.strategy.checkpoint_io is given
+        assert type(asynchronous.checkpoint_io) is TorchCheckpointIO
+
+    def test_a_mock_receives_the_calls_of_a_run(self):
+        import lightning.pytorch as pl
+        from lightning.pytorch.plugins import CheckpointIO
+
+        mocked = Mock(spec=CheckpointIO)
+        trainer = pl.Trainer(plugins=[mocked], **QUIET)
+        trainer.fit(Net(), DATA)
+        trainer.save_checkpoint("a.ckpt")
+        content, path = mocked.save_checkpoint.call_args.args
+        assert (content["global_step"], path) == (3, "a.ckpt")
+        assert mocked.teardown.call_count == 1
+        assert not Path("a.ckpt").exists()
 
     def test_what_it_writes_itself_has_the_label_of_the_run(self):
         import lightning.pytorch as pl
@@ -193,6 +220,18 @@ class TestCheckpointIO:
 
 
 class TestLayerSync:
+    def test_a_mock_changes_the_layers_and_excludes_sync_batchnorm(self):
+        import lightning.pytorch as pl
+        from lightning.pytorch.plugins import LayerSync
+
+        module, mocked = Net(), Mock(spec=LayerSync)
+        mocked.apply.return_value = mocked.revert.return_value = module
+        pl.Trainer(plugins=[mocked], **QUIET).fit(module, DATA)
+        mocked.apply.assert_called_once_with(module)
+        mocked.revert.assert_called_once_with(module)
+        with pytest.raises(MisconfigurationException, match="both change the layers"):
+            pl.Trainer(sync_batchnorm=True, plugins=[Mock(spec=LayerSync)], **QUIET)
+
     def test_sync_batchnorm_at_the_same_time_is_refused(self):
         import lightning.pytorch as pl
         from lightning.pytorch.plugins.layer_sync import TorchSyncBatchNorm
