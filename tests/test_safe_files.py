@@ -168,7 +168,7 @@ def test_nobody_knows_the_name_of_an_event_file_before(shared):
 
 
 def test_the_files_of_profilers(victim, shared):
-    names = ["fit-simple-0.txt", "fit-cpu-0.txt", "fit-cpu-0-step.prof", "fit-ops-0.txt", "fit-ops-0-step0.trace.json"]
+    names = ["fit-simple.txt", "fit-cpu.txt", "fit-cpu-step.prof", "fit-ops.txt", "fit-ops-step0.trace.json"]
     plant(victim, *(shared / name for name in names))
     simple, cpu = SimpleProfiler(shared, "simple"), AdvancedProfiler(shared, "cpu", dump_stats=True)
     for profiler in (simple, cpu, PyTorchProfiler(shared, "ops", schedule=None)):

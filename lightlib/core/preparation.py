@@ -85,7 +85,8 @@ def prepare_data(trainer: Trainer, builder: Builder, hooks: Hooks, fn: TrainerFn
     trainer.accelerator.setup(trainer)
     if (profiler := builder.timing.profiler) is not None:
         profiler.watch(module)
-        profiler.setup(stage=fn.value, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
+        local_rank = trainer.local_rank if trainer.world_size > 1 else None
+        profiler.setup(stage=fn.value, local_rank=local_rank, log_dir=trainer.log_dir)
     for owner in (datamodule, module):
         first = trainer.local_rank if getattr(owner, "prepare_data_per_node", True) else trainer.global_rank
         if owner is not None and first == 0:

@@ -93,7 +93,7 @@ class AdvancedProfiler(Profiler):
         super().describe()
         if self.dump_stats:
             for name, profile in self.profiled_actions.items():
-                with safe_files.exporting(self.path(f"-{_file_name(name)}.prof")) as place:
+                with safe_files.exporting(self.path_of(name, ".prof")) as place:
                     profile.dump_stats(place)
 
     def teardown(self, stage: str | None) -> None:
@@ -101,7 +101,3 @@ class AdvancedProfiler(Profiler):
             self.profiled_actions[self._running[-1]].disable()
         self._running.clear()
         self._over = True
-
-
-def _file_name(action_name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in action_name)

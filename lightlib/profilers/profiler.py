@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -72,17 +73,22 @@ class Profiler(ABC):
         self.dirpath = dirpath
         self.filename = filename
         self.stage: str | None = None
-        self.local_rank = 0
+        self._local_rank: int | None = None
         self._log_dir: str | None = None
 
     @property
-    def dirpath(self) -> Path | None:
-        """The folder of the files; from `setup` on the trainer's `log_dir`, when none was given."""
-        return self._dirpath if self._dirpath is not None or self._log_dir is None else Path(self._log_dir)
+    def dirpath(self) -> str | os.PathLike[str] | None:
+        """The folder of the files, as it was given; from `setup` on the trainer's `log_dir`, when none was given."""
+        return self._log_dir if self._dirpath is None else self._dirpath
 
     @dirpath.setter
     def dirpath(self, dirpath: str | os.PathLike[str] | None) -> None:
-        self._dirpath = None if dirpath is None else Path(dirpath)
+        self._dirpath = dirpath
+
+    @property
+    def local_rank(self) -> int:
+        """The rank of this process on its machine."""
+        return self._local_rank or 0
 
     @abstractmethod
     def start(self, action_name: str) -> None:
@@ -109,8 +115,14 @@ class Profiler(ABC):
         """Receive the module that will be trained; called before `setup`."""
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
-        """Prepare for a run. `stage` is ``fit``, ``validate``, ``test`` or ``predict``."""
-        self.stage, self.local_rank, self._log_dir = stage, local_rank or 0, log_dir
+        """Prepare for a run.
+
+        Args:
+            stage: ``fit``, ``validate``, ``test`` or ``predict``.
+            local_rank: The rank of this process on its machine; None if it is the only process of the run.
+            log_dir: The folder of the run's logs.
+        """
+        self.stage, self._local_rank, self._log_dir = stage, local_rank, log_dir
 
     def inspect(self, facts: RunFacts) -> None:
         """Receive facts about the run; called once before `describe`."""
@@ -131,11 +143,26 @@ class Profiler(ABC):
         report.info(f"The profile was written to {path}")
 
     def path(self, suffix: str) -> Path:
-        """Return ``<dirpath>/<stage>-<filename>-<rank><suffix>``; the folder exists afterwards."""
-        folder = self.dirpath or Path()
+        """Return ``<dirpath>/<stage>-<filename>-<rank><suffix>``; the folder exists afterwards.
+
+        A run of one process has no rank in its names.
+        """
+        return self._file("-".join(self._words(self.filename or self.default_filename)) + suffix)
+
+    def path_of(self, action_name: str, suffix: str) -> Path:
+        """Return ``<dirpath>/<stage>-<filename>-<rank>-<action><suffix>``; `filename` only if it was given."""
+        name = "-".join(self._words(self.filename, action_name)) + suffix
+        return self._file(re.sub(r"_+", "_", re.sub(r'[\\/:*?"<>|\n\r\t]', "_", name)))
+
+    def _words(self, filename: str | None, *more: str) -> list[str]:
+        several = self._local_rank is not None or report.rank_zero_only.rank
+        rank = str(report.rank_zero_only.rank or self.local_rank) if several else None
+        return [word for word in (self.stage, filename, rank, *more) if word]
+
+    def _file(self, name: str) -> Path:
+        folder = Path(self.dirpath or "")
         folder.mkdir(parents=True, exist_ok=True)
-        words = [self.stage, self.filename or self.default_filename, str(report.rank_zero_only.rank or self.local_rank)]
-        return folder / ("-".join(filter(None, words)) + suffix)
+        return folder / name
 
 
 class PassThroughProfiler(Profiler):

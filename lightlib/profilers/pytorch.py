@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,12 +13,14 @@ import torch
 from torch import nn
 from torch.autograd.profiler import emit_nvtx as emit_nvtx_ranges
 from torch.autograd.profiler import record_function
-from torch.profiler import ProfilerAction, profile, schedule
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from lightlib import lazy, report, safe_files
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
+_SCHEDULED = 5  # batches of the default schedule
+_BATCHES = {"validate": "val", "test": "test", "predict": "predict"}
 _STEPS = {
     "validate": ".validation_step",
     "test": ".test_step",
@@ -28,8 +31,10 @@ _STEPS = {
 class PyTorchProfiler(Profiler):
     """Records operators, kernels and memory of a few batches with `torch.profiler.profile`.
 
-    By default one batch passes unrecorded, one warms the profiler up and three are recorded, once; give a `schedule`
-    for more. A batch is a training batch in `fit`, and a batch of the stage in the other calls.
+    By default one batch passes unrecorded, one warms the profiler up and three are recorded, once; a run of fewer than
+    five batches is recorded from the first one. Give a `schedule` for more. A batch is a training batch in `fit`, and a
+    batch of the stage in the other calls. Actions have the name ``[pl][profile]<action>``, and modules
+    ``[pl][module]<class>: <name>``, which TensorBoard's plugin for profiles knows from Lightning.
 
     Args:
         dirpath: The folder of the files; the trainer's `log_dir` when it is None.
@@ -42,7 +47,8 @@ class PyTorchProfiler(Profiler):
         record_module_names: Record the forward of every submodule under its name. Default: True.
         table_kwargs: Further arguments of the summary's `table` method.
         **profiler_kwargs: Arguments of `torch.profiler.profile`: `activities`, `schedule`, `on_trace_ready`,
-            `record_shapes`, `profile_memory`, `with_stack`, `with_flops` …
+            `record_shapes`, `profile_memory`, `with_stack`, `with_flops` … Also `use_cuda`, as in Lightning: whether
+            `activities` has CUDA.
 
     Attributes:
         function_events: The operators that were recorded last, as `torch.profiler.profile.events` returns them.
@@ -94,6 +100,10 @@ class PyTorchProfiler(Profiler):
         self.sort_by_key = sort_by_key or ("device" if torch.cuda.is_available() else "cpu") + "_time_total"
         self.record_module_names = record_module_names
         self.table_kwargs = table_kwargs or {}
+        if "use_cuda" in profiler_kwargs:
+            devices = [ProfilerActivity.CUDA] if profiler_kwargs.pop("use_cuda") else []
+            profiler_kwargs.setdefault("activities", [ProfilerActivity.CPU, *devices])
+        self._by_default = "schedule" not in profiler_kwargs
         self._profiler_kwargs = {"schedule": schedule(wait=1, warmup=1, active=3, repeat=1), **profiler_kwargs}
         self._profiler_kwargs["record_shapes"] = profiler_kwargs.get("record_shapes", False) or group_by_input_shapes
         self._check(profiler_kwargs)
@@ -104,21 +114,24 @@ class PyTorchProfiler(Profiler):
         self._open: dict[str, record_function | None] = {}
         self.function_events: Any = None
         self._table = ""
-        self._finished = False
+        self._finished = self._decided = False
 
     def watch(self, module: nn.Module) -> None:
         self._module = module
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         super().setup(stage, local_rank, log_dir)
-        self._table, self._finished, self.function_events = "", False, None
+        self._table, self._finished, self._decided, self.function_events = "", False, False, None
 
     def start(self, action_name: str) -> None:
         if action_name in self._open:
             raise started_twice(action_name)
         if self._profiler is None and self._nvtx is None and not self._finished:
             self._begin()
-        record = record_function(action_name) if self._recording else None
+        if not self._decided and self._is_step(action_name):
+            self._decided = True
+            self._record_short_run()
+        record = record_function(f"[pl][profile]{action_name}") if self._recording else None
         if record is not None:
             record.__enter__()  # type: ignore[no-untyped-call]
         self._open[action_name] = record
@@ -184,11 +197,30 @@ class PyTorchProfiler(Profiler):
             self._nvtx = emit_nvtx_ranges(record_shapes=bool(self._profiler_kwargs["record_shapes"]))  # type: ignore[no-untyped-call]
             self._nvtx.__enter__()  # type: ignore[no-untyped-call]
         else:
-            self._profiler = profile(**{**self._profiler_kwargs, "on_trace_ready": self._on_trace_ready})
-            self._profiler.start()
+            self._profile(self._profiler_kwargs["schedule"])
         if self.record_module_names and self._module is not None:
             for name, module in _parts(self._module):
-                self._handles += _record_forward(module, f"[module]{type(module).__name__}: {name}", self)
+                kind = type(module)
+                label = f"[pl][module]{kind.__module__}.{kind.__name__}: {name}"
+                self._handles += _record_forward(module, label, self)
+
+    def _profile(self, plan: Any) -> None:
+        options = {**self._profiler_kwargs, "schedule": plan, "on_trace_ready": self._on_trace_ready}
+        self._profiler = profile(**options)
+        self._profiler.start()
+
+    def _record_short_run(self) -> None:
+        """Record all batches of a run that ends before the default schedule does."""
+        trainer = getattr(self._module, "trainer", None)
+        if not self._by_default or self._profiler is None or trainer is None:
+            return
+        batches = getattr(trainer, f"num_{_BATCHES.get(self.stage or '', 'training')}_batches")
+        planned = sum(batches) if isinstance(batches, list) else batches
+        if self.stage == "fit":
+            planned *= trainer.max_epochs if trainer.max_epochs >= 0 else math.inf
+        if planned < _SCHEDULED:
+            self._profiler.stop()
+            self._profile(None)
 
     def _on_trace_ready(self, profiler: profile) -> None:
         self.function_events = profiler.events()  # type: ignore[no-untyped-call]

@@ -77,7 +77,7 @@ def test_statistics_are_written(tmp_path: Path) -> None:
         inner_work()
     profiler.describe()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "fit-advanced-0-_LightningModule_Net.step.prof",
+        "fit-0-[LightningModule]Net.step.prof",
         "fit-advanced-0.txt",
     ]
-    assert pstats.Stats(str(tmp_path / "fit-advanced-0-_LightningModule_Net.step.prof")).total_calls > 0  # type: ignore[attr-defined]
+    assert pstats.Stats(str(tmp_path / "fit-0-[LightningModule]Net.step.prof")).total_calls > 0  # type: ignore[attr-defined]

@@ -68,7 +68,7 @@ def test_a_run_is_measured_by_name(tmp_path):
         BoringModel()
     )
     assert profiler.uses["[LightningModule]BoringModel.training_step"].calls == 2
-    assert (tmp_path / "fit-m-0.txt").read_text("utf-8").startswith("Memory (resident memory of the process")
+    assert (tmp_path / "fit-m.txt").read_text("utf-8").startswith("Memory (resident memory of the process")
 
 
 def test_the_name_memory_gives_it():

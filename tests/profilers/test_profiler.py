@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lightlib import profilers, report
 from lightlib.errors import MisconfigurationException
@@ -110,12 +112,29 @@ def test_the_folder_is_that_of_the_logs_once_they_are_known(tmp_path: Path, monk
     profiler = Fixed()
     assert profiler.dirpath is None
     profiler.setup("fit", log_dir=str(tmp_path))
-    assert profiler.dirpath == tmp_path
+    assert profiler.dirpath == str(tmp_path)
     profiler.describe()
     assert said == ["what was measured"]  # no file was requested
     profiler.dirpath = tmp_path / "own"
     profiler.describe()
-    assert (tmp_path / "own" / "fit-fixed-0.txt").exists()
+    assert (tmp_path / "own" / "fit-fixed.txt").exists()
+
+
+def test_a_profiler_of_one_process_has_no_rank_in_its_names(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    for profiler, names in (
+        (Fixed(folder, "mine"), ["mine.txt"]),
+        (SimpleProfiler(folder, "mine"), ["mine.txt"]),
+        (AdvancedProfiler(folder, "mine"), ["mine.txt"]),
+        (AdvancedProfiler(folder, dump_stats=True), ["a_b.prof", "advanced.txt"]),
+        (PyTorchProfiler(folder, "mine", schedule=None, export_to_chrome=False), ["mine.txt"]),
+    ):
+        with profiler.profile("a/b"):
+            torch.ones(2).sum()
+        profiler.describe()
+        assert (profiler.dirpath, sorted(os.listdir(folder))) == (folder, names)
+        for name in names:
+            (tmp_path / name).unlink()
 
 
 def test_nothing_to_say_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:

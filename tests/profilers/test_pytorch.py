@@ -10,9 +10,15 @@ import pytest
 import torch
 from torch import nn
 
+import lightlib
 from lightlib import report
+from lightlib.demos.boring_classes import BoringModel
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.profilers.pytorch import PyTorchProfiler
+
+QUIET: dict[str, Any] = {"accelerator": "cpu", "devices": 1}
+QUIET |= dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+LINEAR = "[pl][module]torch.nn.modules.linear.Linear: layer.0"
 
 
 class Net(nn.Module):
@@ -47,12 +53,12 @@ def test_three_batches_are_recorded_and_written_as_a_trace(tmp_path: Path) -> No
     (trace,) = tmp_path.iterdir()
     assert trace.name == "fit-pytorch-0-step5.trace.json"
     found = names(trace)
-    assert found.count("[LightningModule]Net.training_step") == 3
-    assert found.count("[module]Linear: layer.0") == 3
-    for name in ("aten::linear", "[LightningModule]Net.training_step", "[module]Linear: layer.0"):
+    assert found.count("[pl][profile][LightningModule]Net.training_step") == 3
+    assert found.count(LINEAR) == 3
+    for name in ("aten::linear", "[pl][profile][LightningModule]Net.training_step", LINEAR):
         assert name in text
     recorded = [event.name for event in profiler.function_events]
-    assert recorded.count("[LightningModule]Net.training_step") == 3
+    assert recorded.count("[pl][profile][LightningModule]Net.training_step") == 3
     assert all(not module._forward_hooks and not module._forward_pre_hooks for module in net.modules())
 
 
@@ -65,7 +71,7 @@ def test_a_run_that_is_shorter_than_the_schedule_is_recorded_as_far_as_it_goes(
     profiler.describe()
     profiler.teardown("fit")
     (trace,) = tmp_path.glob("*.trace.json")
-    assert names(trace).count("[LightningModule]Net.training_step") == recorded
+    assert names(trace).count("[pl][profile][LightningModule]Net.training_step") == recorded
     assert "aten::linear" in (tmp_path / "fit-short-0.txt").read_text()
 
 
@@ -92,7 +98,7 @@ def test_batches_of_other_stages_are_counted_as_well(tmp_path: Path, stage: str)
             torch.ones(2).sum()
     profiler.teardown(stage)
     (trace,) = tmp_path.iterdir()
-    assert names(trace).count(f"[Strategy]SingleDeviceStrategy.{step}") == 3
+    assert names(trace).count(f"[pl][profile][Strategy]SingleDeviceStrategy.{step}") == 3
 
 
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events at the end of each cycle:UserWarning")
@@ -107,7 +113,7 @@ def test_a_schedule_and_a_handler_of_ones_own() -> None:
     train(profiler, batches=6)
     text = profiler.summary()
     assert seen == [2, 4]
-    assert "[module]" not in text
+    assert "[pl][module]" not in text
     assert "CPU Mem" in text
 
 
@@ -148,7 +154,7 @@ def test_a_forward_that_raises_leaves_nothing_open() -> None:
         net(torch.ones(1, 3))
     with profiler.profile("work"):
         net(torch.ones(1, 4))
-    assert "[module]Linear: layer.0" in profiler.summary()
+    assert LINEAR in profiler.summary()
 
 
 @pytest.mark.parametrize(
@@ -173,3 +179,50 @@ def test_wrong_arguments_are_explained(arguments: dict[str, Any], kind: type[Exc
 def test_nvtx_needs_cuda() -> None:
     with pytest.raises(MisconfigurationException, match=r"emit_nvtx=True, but there is no CUDA device(.|\n)*Fix: "):
         PyTorchProfiler(emit_nvtx=True)
+
+
+def run(stage: str, batches: int, **options: Any) -> PyTorchProfiler:
+    """Run a stage under a profiler that writes `<stage>-ops.txt`."""
+    profiler = PyTorchProfiler(dirpath=".", filename="ops", row_limit=-1)
+    limits = {f"limit_{kind}_batches": batches for kind in ("train", "val", "test", "predict")}
+    trainer = lightlib.Trainer(**QUIET, **limits, num_sanity_val_steps=0, profiler=profiler, **options)
+    getattr(trainer, stage)(BoringModel())
+    return profiler
+
+
+@pytest.mark.parametrize(
+    ("stage", "step"),
+    [("fit", "training"), ("validate", "validation"), ("test", "test"), ("predict", "predict")],
+)
+@pytest.mark.parametrize("batches", [1, 4])
+def test_a_short_run_is_recorded_from_its_first_batch(stage: str, step: str, batches: int) -> None:
+    found = [event.name for event in run(stage, batches, max_epochs=1).function_events]
+    assert found.count(f"[pl][profile][LightningModule]BoringModel.{step}_step") == batches
+    assert sorted(path.name for path in Path().glob("*.txt")) == [f"{stage}-ops.txt"]
+    assert "aten::linear" in Path(f"{stage}-ops.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize(("epochs", "recorded"), [(1, 2), (2, 4), (3, 3), (-1, 3)])
+def test_the_batches_of_all_epochs_count(epochs: int, recorded: int) -> None:
+    limits = {"max_epochs": epochs, "limit_val_batches": 0}
+    profiler = PyTorchProfiler(export_to_chrome=False)
+    trainer = lightlib.Trainer(**QUIET, limit_train_batches=2, profiler=profiler, callbacks=[StopAt(6)], **limits)
+    trainer.fit(BoringModel())
+    found = [event.name for event in profiler.function_events]
+    assert found.count("[pl][profile][LightningModule]BoringModel.training_step") == recorded
+
+
+class StopAt(lightlib.Callback):
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        trainer.should_stop = trainer.global_step >= self.steps
+
+
+def test_use_cuda_chooses_the_activities() -> None:
+    profiler = PyTorchProfiler(schedule=None, use_cuda=False, export_to_chrome=False, record_shapes=True)
+    with profiler.profile("work"):
+        torch.ones(2).sum()
+    profiler.stop_recording()
+    assert "[pl][profile]work" in {event.name for event in profiler.function_events}
