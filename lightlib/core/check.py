@@ -17,6 +17,7 @@ from lightlib.core.module.module import ModelModule, Module
 from lightlib.core.module.overrides import fixed_parameters, overrides
 from lightlib.core.run.hooks import warn_for_misspelt_hooks
 from lightlib.core.setup.lightning_objects import fix_for_lightnings, root_of_lightning
+from lightlib.core.setup.signatures import check_signatures
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 
@@ -93,6 +94,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             )
             tolerate(twice, "its hooks are called twice")
         warn_for_misspelt_hooks(callback, Callback)
+        check_signatures(callback, Callback)
         inspect_callback(callback)
     stateful = [c for c in callbacks if overrides(c, Callback, "state_dict") or overrides(c, Callback, "sharded_state")]
     keys = [c.state_key for c in stateful]
@@ -116,6 +118,7 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool, cal
     if not has_step and (stage != "predict" or type(module).forward is nn.Module.forward):
         raise _lacks(name, steps[stage], call, " (or `forward`, which it calls)" if stage == "predict" else "")
     _refuse_unknown_arguments(module, steps[stage])
+    check_signatures(module, Module)
     if stage != "fit":
         return True
     if not overrides(module, Module, "configure_optimizers"):

@@ -51,6 +51,7 @@ from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.session_state import SessionState
 from lightlib.core.setup.callbacks import callbacks_in
 from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
+from lightlib.core.setup.signatures import check_signatures
 from lightlib.core.setup.timing import Timing, facts_of
 from lightlib.core.trial import Call, limits_of, run_call, unseen
 from lightlib.core.values.hparams import plain_hparams
@@ -251,6 +252,8 @@ class Session(SessionState):
     def _check_steps(self, module: Module, stage: str, sources: dict[str, Any], given: Mapping[str, Any]) -> None:
         """Refuse a module without the steps of a stage; leave out a validation that has a step, but no data."""
         trainer = self.trainer
+        if self.datamodule is not None:
+            check_signatures(self.datamodule, DataModule)
         val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
         if not check.check_steps(module, stage, sources["val"] is not None, val_wanted, trainer.callbacks):
             sources["val"] = None

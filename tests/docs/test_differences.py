@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lightlib import Callback, Module, Trainer
+from lightlib import Callback, DataModule, Module, Trainer
 from lightlib.callbacks import EarlyStopping, LambdaCallback, ModelCheckpoint
 from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError, MisconfigurationException
@@ -607,6 +607,28 @@ def test_a_misspelt_hook_is_reported():
 
     with pytest.warns(UserWarning, match="Did you mean 'on_validation_epoch_end'"):
         trainer().fit(Misspelt(), ones(1))
+
+
+def test_hooks_with_other_arguments_are_refused_before_the_run():
+    class OfOne(Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx, dataloader_idx):
+            pass
+
+    with pytest.raises(MisconfigurationException, match=r"Lightning 2\.0 removed `dataloader_idx`"):
+        trainer(callbacks=OfOne())
+
+    class Data(DataModule):
+        prepared = False
+
+        def prepare_data(self):
+            Data.prepared = True
+
+        def setup(self):
+            pass
+
+    with pytest.raises(MisconfigurationException, match=r"Data.setup has the arguments \(self\)"):
+        trainer().fit(Net(), datamodule=Data())
+    assert not Data.prepared
 
 
 def test_an_unknown_trainer_argument_is_answered_with_the_nearest():

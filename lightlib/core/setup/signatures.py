@@ -1,0 +1,86 @@
+"""Signatures of hooks: one that cannot be called with the arguments it gets is refused before the run."""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType
+from typing import Any
+
+from lightlib.conventions import tolerate
+from lightlib.core.module.overrides import overrides
+from lightlib.errors import MisconfigurationException
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NO_HOOKS = ("log", "log_dict")
+_HOOKS_OF_MODULE = ("configure_", "optimizer_", "lr_scheduler_step", "backward")
+_REMOVED = frozenset(
+    ("dataloader_idx", "optimizer_idx", "outputs", "unused", "on_tpu", "using_lbfgs", "using_native_amp")
+)
+
+
+def check_signatures(owner: object, base: type) -> None:
+    """Refuse hooks of `owner` that cannot be called with the arguments they get.
+
+    Args:
+        owner: A callback, a module or a data module.
+        base: lightlib's class of it, whose methods have these arguments.
+
+    Raises:
+        MisconfigurationException: A hook has other arguments.
+    """
+    for name in _hooks_of(base):
+        if not overrides(owner, base, name):
+            continue
+        try:
+            given = inspect.signature(getattr(owner, name), follow_wrapped=False)
+        except (TypeError, ValueError):  # not callable, or a callable without a signature
+            continue
+        passed = [each for each in inspect.signature(getattr(base, name)).parameters.values() if each.name != "self"]
+        passed = [each for each in passed if each.kind in _POSITIONAL]
+        reason = _mismatch(given, passed)
+        if reason:
+            tolerate(_refused(owner, name, given, passed, reason), "the call of the hook fails")
+
+
+def _hooks_of(base: type) -> list[str]:
+    """Return the names of the methods that a run calls on objects of this class."""
+    names = []
+    for kind in base.__mro__:
+        has_hooks_only = kind.__name__.endswith("Hooks") or kind.__name__ in ("Callback", "DataModule")
+        for name, value in vars(kind).items() if kind.__module__.startswith("lightlib.") else ():
+            is_hook = has_hooks_only and not name.startswith("_") and name not in _NO_HOOKS
+            is_hook |= kind.__name__ == "Module" and name.startswith(_HOOKS_OF_MODULE)
+            if is_hook and isinstance(value, FunctionType):
+                names.append(name)
+    return names
+
+
+def _mismatch(given: inspect.Signature, passed: list[inspect.Parameter]) -> str:
+    """Return why a call with these arguments fails; empty if it does not."""
+    forms: list[tuple[int, dict[str, Any]]] = [(len(passed), {})]
+    if passed and passed[-1].name == "dataloader_idx" and passed[-1].default is not passed[-1].empty:
+        one_less = len(passed) - 1  # with one loader, and with several
+        forms = [(one_less, {}), (one_less, {"dataloader_idx": 0})]
+    reasons = []
+    for number, named in forms:
+        try:
+            given.bind(*[None] * number, **named)
+        except TypeError as error:
+            reasons.append(str(error))
+    return reasons[0] if len(reasons) == len(forms) else ""
+
+
+def _refused(
+    owner: object, name: str, given: inspect.Signature, passed: list[inspect.Parameter], reason: str
+) -> MisconfigurationException:
+    is_function = name in vars(owner)  # as in LambdaCallback; otherwise a method
+    before = [] if is_function else ["self"]
+    has, gets = ", ".join([*before, *given.parameters]), ", ".join([*before, *(each.name for each in passed)])
+    removed = [each for each in given.parameters if each in _REMOVED - {one.name for one in passed}]
+    since = f" Lightning 2.0 removed {', '.join(f'`{each}`' for each in removed)}." if removed else ""
+    outputs = f"  # collect the outputs in {name.replace('_epoch_end', '_batch_end')}" if "outputs" in removed else ""
+    return MisconfigurationException(
+        f"{type(owner).__name__}.{name} has the arguments ({has}), but it is called with ({gets}): {reason}.{since}",
+        expected=f"a {'function' if is_function else 'method'} that can be called with ({gets}).",
+        fix=(f"{name}=lambda {gets}: …" if is_function else f"def {name}({gets}):") + outputs,
+    )
