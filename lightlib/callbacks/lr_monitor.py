@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.requirements import need_receiver
 from lightlib.conventions import active
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
@@ -41,7 +42,8 @@ class LearningRateMonitor(Callback):
     Raises:
         UnknownNameError: `logging_interval` is something else.
         ArgumentTypeError: `largest_group` is no bool.
-        MisconfigurationException: When training begins: there is no logger, or groups of an optimizer share a name.
+        MisconfigurationException: When training begins: no logger or callback receives numbers, or groups of an
+            optimizer share a name.
 
     Example:
         >>> LearningRateMonitor(logging_interval="epoch").lrs
@@ -83,12 +85,7 @@ class LearningRateMonitor(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         if not trainer.progress.batch:
             self._logged_step = 0
-        if not trainer.loggers and not trainer.fast_dev_run:
-            raise MisconfigurationException(
-                "LearningRateMonitor has nowhere to log to: the Trainer has no logger.",
-                expected="at least one logger.",
-                fix="Trainer(logger=True, …), or leave LearningRateMonitor out of callbacks.",
-            )
+        need_receiver(self, trainer)
         groups = list(self._groups(trainer))  # warns now of names that are taken twice
         self.lrs = {name: [] for name, *_ in groups}
         self.last_momentum_values = {f"{name}-momentum": None for name, *_ in groups}
@@ -136,7 +133,7 @@ class LearningRateMonitor(Callback):
                 stats[f"{name}-weight_decay"] = self.last_weight_decay_values[f"{name}-weight_decay"] = decay
         if trainer.run is not None:
             trainer.run.results.note(stats)
-        if stats and trainer.loggers:
+        if stats:
             trainer.log_metrics_now(stats, step=step)
 
     def _groups(self, trainer: Trainer) -> Iterator[tuple[str, dict[str, Any], str]]:

@@ -11,6 +11,21 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 
+def need_receiver(callback: Callback, trainer: Trainer) -> None:
+    """Refuse a run in which no logger, callback or module receives numbers.
+
+    Raises:
+        MisconfigurationException: There is none, and it is not a `fast_dev_run`, which has no loggers.
+    """
+    if not trainer.loggers and not trainer.fast_dev_run and not trainer.hooks.defines("on_log"):
+        name = type(callback).__name__
+        raise MisconfigurationException(
+            f"{name} has nowhere to log to: the Trainer has no logger.",
+            expected="a logger, or a callback such as History that defines `on_log`.",
+            fix=f"Trainer(logger=True), callbacks=[History(), {name}(…)], or leave {name} out.",
+        )
+
+
 def need_stepped_parameters(callback: Callback, trainer: Trainer) -> None:
     """Refuse a strategy such as DeepSpeed, which trains copies of the parameters.
 

@@ -43,6 +43,7 @@ class FakeTrainer:
         self.state = SimpleNamespace(fn="fit", stage="train")
         self.strategy = FakeStrategy()
         self.loggers = []
+        self.hooks = SimpleNamespace(defines=lambda name: False)
         self.log_dir = None
         self.default_root_dir = str(folder)
         self.num_val_batches = [1]

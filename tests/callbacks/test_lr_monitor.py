@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import StepLR
 
-from lightlib.callbacks import LearningRateMonitor
+from lightlib.callbacks import History, LearningRateMonitor
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.fake_trainer import FakeTrainer
+from tests.runs.plain import Net, batches, quiet_trainer
 
 
 def parameters():
@@ -171,6 +172,16 @@ def test_refused():
     with pytest.raises(MisconfigurationException, match=r"has no logger(.|\n)*Fix: Trainer\(logger=True"):
         LearningRateMonitor().on_train_start(FakeTrainer(), None)
     LearningRateMonitor().on_train_start(FakeTrainer(fast_dev_run=True), None)
+
+
+def test_history_alone_receives_the_rates():
+    def configure(parameters):
+        optimizer = torch.optim.SGD(parameters, lr=0.5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": StepLR(optimizer, 2, 0.5), "interval": "step"}}
+
+    history = History()
+    quiet_trainer(callbacks=[LearningRateMonitor(), history], log_every_n_steps=1).fit(Net(configure), batches(5))
+    assert history.values("lr-SGD") == [0.5, 0.5, 0.25, 0.25, 0.125]
 
 
 def test_two_groups_of_one_name():

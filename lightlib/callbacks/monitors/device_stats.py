@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib.accelerators.cpu import CPUAccelerator
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.requirements import need_receiver
 from lightlib.conventions import active
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, shown
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -27,7 +28,8 @@ class DeviceStatsMonitor(Callback):
 
     Raises:
         ArgumentTypeError: `cpu_stats` is no bool or None.
-        MisconfigurationException: When a run begins: there is no logger, or psutil is not installed.
+        MisconfigurationException: When a run begins: no logger or callback receives numbers, or psutil is
+            not installed.
 
     Example:
         >>> DeviceStatsMonitor(cpu_stats=True).cpu_stats
@@ -47,12 +49,8 @@ class DeviceStatsMonitor(Callback):
         self._before = 0  # steps before it
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        if stage == "fit" and not trainer.loggers:
-            raise MisconfigurationException(
-                "DeviceStatsMonitor in a Trainer without a logger.",
-                expected="a logger to write to.",
-                fix="Trainer(logger=True), or leave the callback out.",
-            )
+        if stage == "fit":
+            need_receiver(self, trainer)
         self._stats(trainer)  # psutil may be missing
 
     def _stats(self, trainer: Trainer) -> dict[str, float]:
@@ -77,6 +75,7 @@ class DeviceStatsMonitor(Callback):
                 log_metrics({prefix + name: value for name, value in stats.items()}, step)
             except Exception as error:  # noqa: BLE001  a logger may raise anything
                 report_failure(error)
+        run.hooks.on_log({f"{type(self).__qualname__}.{hook}/{name}": value for name, value in stats.items()})
 
     # training
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.requirements import need_receiver
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ class LossScaleMonitor(Callback):
 
     Raises:
         ArgumentTypeError: `name` is no string.
-        MisconfigurationException: When training begins: the precision scales no loss, DeepSpeed scales it, or there
-            is no logger.
+        MisconfigurationException: When training begins: the precision scales no loss, DeepSpeed scales it, or no
+            logger or callback receives numbers.
 
     Example:
         >>> LossScaleMonitor().name
@@ -48,12 +49,7 @@ class LossScaleMonitor(Callback):
                 expected="'16-mixed', and another strategy than DeepSpeed, which scales the loss itself.",
                 fix="Trainer(precision='16-mixed'), or leave the callback out.",
             )
-        if not trainer.loggers and not trainer.fast_dev_run:
-            raise MisconfigurationException(
-                "LossScaleMonitor has nowhere to log to: the Trainer has no logger.",
-                expected="at least one logger.",
-                fix="Trainer(logger=True), or leave the callback out.",
-            )
+        need_receiver(self, trainer)
         if not trainer.progress.batch:
             self._logged_step = 0
 
@@ -72,5 +68,4 @@ class LossScaleMonitor(Callback):
         stats = {self.name: float(trainer.scaler.get_scale())}
         if trainer.run is not None:
             trainer.run.results.note(stats)
-        if trainer.loggers:
-            trainer.log_metrics_now(stats, step=step)
+        trainer.log_metrics_now(stats, step=step)

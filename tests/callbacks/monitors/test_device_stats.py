@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 import lightlib
 from lightlib.accelerators import CPUAccelerator
-from lightlib.callbacks import DeviceStatsMonitor
+from lightlib.callbacks import DeviceStatsMonitor, History, LambdaCallback
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import Logger
 from lightlib.report import LightlibWarning
@@ -98,9 +98,28 @@ def test_a_logger_that_fails_does_not_end_the_run(stats):
     assert trainer.global_step == 2
 
 
-def test_without_a_logger_it_is_refused(stats):
-    with pytest.raises(MisconfigurationException, match="without a logger"):
+def test_without_a_receiver_it_is_refused(stats):
+    with pytest.raises(MisconfigurationException, match="DeviceStatsMonitor has nowhere to log to"):
         lightlib.Trainer(**QUIET, max_epochs=1, callbacks=[DeviceStatsMonitor()]).fit(Net(), batches(1))
+
+
+def test_history_alone_receives_the_numbers(stats):
+    history = History()
+    callbacks = [DeviceStatsMonitor(), history]
+    lightlib.Trainer(**QUIET, max_epochs=1, log_every_n_steps=2, callbacks=callbacks).fit(Net(), batches(5))
+    for at in ("start", "end"):
+        assert history.values(f"DeviceStatsMonitor.on_train_batch_{at}/cpu_percent") == [12.5, 12.5]
+
+
+def test_the_numbers_go_to_a_logger_and_to_on_log_once(stats):
+    seen = []
+    also = LambdaCallback(on_log=lambda trainer, module, metrics: seen.append([*metrics]))
+    logger = Rows()
+    arguments = {**QUIET, "logger": logger, "max_epochs": 1, "log_every_n_steps": 1}
+    lightlib.Trainer(**arguments, callbacks=[DeviceStatsMonitor(), also]).fit(Net(), batches(2))
+    names = [name for row in seen for name in row if name.startswith("Device")]
+    assert names == [name for _, name in logger.rows if name.startswith("Device")]
+    assert len(names) == 4
 
 
 def test_without_psutil_it_is_refused_before_training(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from lightlib.callbacks import LambdaCallback, LossScaleMonitor
+from lightlib.callbacks import History, LambdaCallback, LossScaleMonitor
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.precision import MixedPrecision
 from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
@@ -46,9 +46,8 @@ def fit(every=1, path=None, **arguments):
     module, logger = Net(), Rows()
     trainer = quiet_trainer(
         plugins=MixedPrecision("16-mixed", scaler=SCALER),
-        logger=logger,
         log_every_n_steps=every,
-        **{"callbacks": [LossScaleMonitor()], **arguments},
+        **{"callbacks": [LossScaleMonitor()], "logger": logger, **arguments},
     )
     trainer.fit(module, data(), ckpt_path=path)
     return module, [(step, row["loss_scale"]) for step, row in logger.rows if "loss_scale" in row], trainer
@@ -86,6 +85,12 @@ def test_a_resumed_run_logs_the_rest(tmp_path):
 
 def test_without_it_nothing_is_logged():
     assert fit(callbacks=[])[1] == []
+
+
+def test_history_alone_receives_the_scales():
+    history = History()
+    fit(logger=False, callbacks=[LossScaleMonitor(), history])
+    assert history.values("loss_scale") == [*by_hand()[0].values()]
 
 
 def test_what_is_refused():

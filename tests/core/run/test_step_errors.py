@@ -563,7 +563,7 @@ class TestMonitors:
         error = (
             WRONG,
             "LearningRateMonitor has nowhere to log to: the Trainer has no logger.",
-            "at least one logger.",
-            "Trainer(logger=True, …), or leave LearningRateMonitor out of callbacks.",
+            "a logger, or a callback such as History that defines `on_log`.",
+            "Trainer(logger=True), callbacks=[History(), LearningRateMonitor(…)], or leave LearningRateMonitor out.",
         )
         refuses_fit(Net(), error=error, callbacks=LearningRateMonitor())

@@ -1,4 +1,4 @@
-"""Hooks whose arguments differ from those they get are refused before the run, and no others."""
+"""Signatures of hooks: other arguments than those of the call are refused before the run."""
 
 from __future__ import annotations
 
