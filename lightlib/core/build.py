@@ -326,7 +326,7 @@ class Builder:
             limit, lockstep = getattr(self.settings, argument), self.strategy.lockstep
             data = EvalData(
                 loaders, limit, self.move(), argument, stage.name, self.share(), lockstep,
-                epoch=lambda: self.trainer.current_epoch, within_fit=within_fit, sequential=overfits,
+                epoch=lambda: self.trainer.current_epoch, sequential=overfits,
                 converts=self.converts_arrays(), loaded_at=epoch,
                 notes_indices=stage is PREDICT and self._notes_indices(),
             )  # fmt: skip

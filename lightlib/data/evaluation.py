@@ -36,8 +36,7 @@ class EvalData:
     Args:
         share: The share that this process reads; None with one process.
         lockstep: Run equally many steps on every process. Those without a batch of their own call `dummy_step`.
-        epoch: Returns the epoch of the training, which the workers' random numbers depend on.
-        within_fit: Whether to set the samplers' epoch: some shuffle in each epoch of the training.
+        epoch: Returns the epoch of the training, which workers' random numbers and samplers depend on.
         sequential: Take the samples in the data set's order (`overfit_batches`).
         converts: Whether NumPy arrays in batches become tensors.
         notes_indices: Whether to note which samples each batch has.
@@ -60,14 +59,13 @@ class EvalData:
         share: DataShard | None = None,
         lockstep: bool = False,
         epoch: Callable[[], int] = int,
-        within_fit: bool = False,
         sequential: bool = False,
         converts: bool = False,
         loaded_at: int = 0,
         notes_indices: bool = False,
     ) -> None:
         self.loaded_at = loaded_at
-        self.loaders, self._move, self.name, self._within_fit = loaders, move, name, within_fit
+        self.loaders, self._move, self.name = loaders, move, name
         self._share, self._lockstep, self._converts = share, lockstep and share is not None, converts
         self.dummy_step: Callable[[Any, int, int], None] | None = None
         combined = combine(loaders, "sequential")
@@ -169,7 +167,7 @@ class EvalData:
         limits = self.num_batches if limits is None else limits
         if self._share is None:
             self.combined.limit_to(limits)
-        for given in self.given if self._within_fit else ():
+        for given in self.given:
             set_epoch(given, self._epoch(), data=False)
         move, seen = self._move, set()
         shared = None if self._share is None else self._shared(limits, self._share)

@@ -43,6 +43,9 @@ class Reads(Net):
     def validation_step(self, batch, batch_idx, dataloader_idx=0):
         self.validated.append(batch)
 
+    def test_step(self, batch, batch_idx):
+        pass
+
     def predict_step(self, batch, batch_idx):
         return batch
 
@@ -411,7 +414,10 @@ class TestSettings:
         read(kind(Data(10), batch_size=5), max_epochs=2)
         assert told == expected
 
-    def test_set_epoch_of_the_samplers_of_a_validation_within_fit(self):
+    @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.processes)])
+    @pytest.mark.parametrize("batched", [False, True])
+    def test_set_epoch_of_the_samplers_of_evaluations(self, batched, workers):
+        """Lightning's `_set_sampler_epoch`: within `fit` and outside, for a sampler and within a batch sampler."""
         told = []
 
         class Sampler(torch.utils.data.SequentialSampler):
@@ -419,11 +425,39 @@ class TestSettings:
                 told.append(epoch)
 
         data = Sized()
-        own = DataLoader(data, 5, sampler=Sampler(data))
+        sampler = Sampler(data)
+        batch_sampler = torch.utils.data.BatchSampler(sampler, 5, False)
+        options = {"batch_sampler": batch_sampler} if batched else {"sampler": sampler, "batch_size": 5}
+        own = DataLoader(data, num_workers=workers, **options)
         trainer, module = read(batches(2), own, max_epochs=3, check_val_every_n_epoch=2, num_sanity_val_steps=1)
         assert told == [0, 1]
-        trainer.validate(module, own, verbose=False)
-        assert told == [0, 1]
+        for call in (trainer.validate, trainer.test):
+            call(module, own, verbose=False)
+        trainer.predict(module, own)
+        trainer.validate(module, [own, own], verbose=False)
+        assert told == [0, 1, 3, 3, 3, 3, 3]
+        quiet_trainer().test(module, own, verbose=False)
+        assert told[7:] == [0], "a Trainer that has trained nothing"
+
+    def test_an_evaluation_reads_the_samples_of_its_epoch(self):
+        class Sampler(torch.utils.data.Sampler):
+            epoch = None
+
+            def set_epoch(self, epoch):
+                self.epoch = epoch
+
+            def __iter__(self):
+                return iter([self.epoch, self.epoch + 1])
+
+            def __len__(self):
+                return 2
+
+        module = Reads()
+        trainer = quiet_trainer(max_epochs=3)
+        trainer.fit(module, batches(2), batches(1))
+        module.validated.clear()
+        trainer.validate(module, DataLoader(Sized(), sampler=Sampler()), verbose=False)
+        assert [batch.tolist() for batch in module.validated] == [[3], [4]]
 
     def test_samples_are_counted(self):
         counted = []
