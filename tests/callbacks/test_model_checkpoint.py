@@ -103,12 +103,25 @@ class TestNames:
             ("{gone:03d}", False, "nan.ckpt"),
             ("plain", True, "plain.ckpt"),
             ("{val.acc[0]}", True, "val.acc[0]=1.ckpt"),
+            ("{{literal}}-{epoch}", True, "{literal}-epoch=3.ckpt"),
+            ("{{{epoch}}}", False, "{3}.ckpt"),
+            ("{{{{epoch}}}}", True, "{{epoch}}.ckpt"),
         ],
     )
     def test_template(self, template, insert, name):
         metrics = {"epoch": torch.tensor(3), "val_loss": torch.tensor(0.123), "val/loss": 0.123, "val.acc[0]": 1}
         callback = ModelCheckpoint(filename=template, auto_insert_metric_name=insert)
         assert callback.format_checkpoint_name(metrics) == name
+
+    @pytest.mark.filterwarnings("error")
+    def test_literal_braces_are_no_metric(self, tmp_path):
+        """No metric is missed, and the files are recognised: the older one is deleted, also by a resumed run."""
+        callback, trainer = started(tmp_path, filename="{{run}}-{epoch}")
+        trainer.epoch(val_loss=1)
+        trainer.epoch(val_loss=1)
+        assert kept(callback) == ["{run}-epoch=1.ckpt"]
+        assert callback.names.is_ranked(os.path.join(callback.dirpath, "{run}-epoch=7-v2.ckpt"))
+        assert not callback.names.is_ranked(os.path.join(callback.dirpath, "run-epoch=7.ckpt"))
 
     def test_a_format_that_does_not_fit(self):
         with pytest.raises(MisconfigurationException, match=r"'val_loss' = 0.5 does not fit '\{val_loss:d\}'"):

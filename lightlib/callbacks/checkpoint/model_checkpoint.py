@@ -48,7 +48,8 @@ class ModelCheckpoint(NamedCheckpoints):
         dirpath: Folder of the checkpoints, local or remote, or a mapping for :func:`lightlib.checkpoint.storage_url`.
             Default: ``checkpoints`` in `trainer.log_dir`, or in `trainer.default_root_dir` when there is no logger.
         filename: Template of the names: metrics in braces, with a format if wanted: ``"{epoch:02d}-{val_loss:.2f}"``.
-            Default: ``"{epoch}-{step}"``, where step counts optimizer steps. The extension is added.
+            ``{{`` and ``}}`` are braces of the name. Default: ``"{epoch}-{step}"``, where step counts optimizer steps.
+            The extension is added.
         monitor: Metric by which checkpoints are compared. None: the latest one counts as the best.
         verbose: Print each save.
         save_last: True: also save ``last.ckpt``, whenever a save is due, at the end of every epoch (or after every

@@ -13,7 +13,7 @@ import torch
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
 
-_FIELD = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
+_FIELD = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}")  # a doubled brace is a brace
 _NOT_IN_A_NAME = re.compile(r'[\x00-\x1f/\\<>:"|?*]')
 _WRITTEN_NUMBER = r"[-+0-9.,_%eEnaifNAIF]*"
 
@@ -24,7 +24,7 @@ class CheckpointNames:
 
     Attributes:
         folder: Where they are; None while it is unknown.
-        template: Of the names; None for the default one.
+        template: Of the names; None for the default one. Doubled braces stand for braces.
         last: The template of the last checkpoint.
         insert_names: Whether ``{epoch}`` becomes ``epoch=3`` or ``3``.
         equals, join: What stands between a metric's name and its value, and between the parts of a name.
@@ -92,6 +92,8 @@ class CheckpointNames:
         """
 
         def value_of(match: re.Match[str]) -> str:
+            if match[1] is None:
+                return match[0][0]
             name, form = match[1], match[2] or ""
             value = metrics.get(name, math.nan)
             value = value.item() if isinstance(value, torch.Tensor) else value
@@ -112,8 +114,12 @@ class CheckpointNames:
         """Whether `path` may be a filled `template`, with or without a version after it."""
         pattern, place = re.escape(filesystem.join(self.folder or "", "")), 0
         for match in _FIELD.finditer(template):
-            metric = _NOT_IN_A_NAME.sub("_", f"{match[1]}{self.equals}") if self.insert_names else ""
-            pattern += re.escape(template[place : match.start()]) + re.escape(metric) + _WRITTEN_NUMBER
+            pattern += re.escape(template[place : match.start()])
+            if match[1] is None:
+                pattern += re.escape(match[0][0])
+            else:
+                metric = _NOT_IN_A_NAME.sub("_", f"{match[1]}{self.equals}") if self.insert_names else ""
+                pattern += re.escape(metric) + _WRITTEN_NUMBER
             place = match.end()
         pattern += re.escape(template[place:])
         return re.fullmatch(rf"{pattern}({re.escape(self.join)}v\d+)?({re.escape(self.ending)})?", path) is not None
@@ -126,7 +132,7 @@ def fields(template: str) -> list[str]:
         >>> fields("{epoch}-{step}-{val/loss:.2f}")
         ['epoch', 'step', 'val/loss']
     """
-    return [match[1] for match in _FIELD.finditer(template)]
+    return [match[1] for match in _FIELD.finditer(template) if match[1] is not None]
 
 
 def check_template(template: str) -> None:
