@@ -21,6 +21,8 @@ MODES = get_args(Mode)
 class CombinedLoader:
     """Several loaders as one. An item is ``(batch, batch_idx, dataloader_idx)``.
 
+    Iterating raises a MisconfigurationException if a loader cannot be started again in mode ``"max_size_cycle"``.
+
     Args:
         iterables: A loader or any nesting of dicts, lists and tuples of loaders; `batch` has the same nesting.
         mode: ``"min_size"`` stops with the shortest; ``"max_size_cycle"`` starts shorter ones again until the longest
@@ -145,6 +147,7 @@ class CombinedLoader:
             batches: list[Any] = []
             for k in range(len(loaders)):
                 over = self.limits is not None and i >= self.limits[k]
+                running[k] &= not over or not cycles
                 iterator = None if over and not cycles else iterators[k]
                 batch = _next(iterator)
                 read[k] += batch is not _END
@@ -159,8 +162,10 @@ class CombinedLoader:
                     iterators[k], batch = None, None
                 batches.append(batch)
             ended = not any(running) if self.mode.startswith("max_size") else not all(running)
-            if ended or not loaders or any(batch is _END for batch in batches):
+            if ended or not loaders:
                 return
+            if any(batch is _END for batch in batches):
+                raise _cannot_cycle(batches.index(_END), len(loaders), given=i)
             place.last_two.append((i + 1, tuple(read), tuple(turns)))
             yield self._rebuild(batches), i, 0
 
@@ -206,6 +211,15 @@ class Place:
 
 
 _END = object()
+
+
+def _cannot_cycle(loader: int, loaders: int, given: int) -> MisconfigurationException:
+    return MisconfigurationException(
+        f'CombinedLoader(mode="max_size_cycle"): loader {loader} of {loaders} (counted from 0) gave no batch when it '
+        f"was started again, after {given} batches of the combination.",
+        expected="loaders with at least one batch, which can be iterated again.",
+        fix='check its data set, or mode="max_size", which gives None for loaders that have ended.',
+    )
 
 
 def _next(iterator: Iterator[Any] | None) -> Any:

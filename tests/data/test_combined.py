@@ -131,6 +131,28 @@ class TestLengths:
         assert items(combined) == [0, 1, 2]
         assert read == [0, 1, 2]
 
+    @pytest.mark.parametrize("limits", [None, [1, 2, 9], [9, 2, 1], [2, 9, 3], [0, 1, 2]])
+    @pytest.mark.parametrize("mode", ["min_size", "max_size", "max_size_cycle", "sequential"])
+    @pytest.mark.parametrize("sizes", [(2, 3, 5), (5, 3, 2), (1, 5, 1), (0, 0, 0), (0, 3, 2), (2, 0, 2)])
+    def test_it_gives_as_many_items_as_its_length(self, sizes, mode, limits):
+        combined = CombinedLoader([range(size) for size in sizes], mode)
+        combined.limits = limits
+        each = [min(size, limit) for size, limit in zip(sizes, limits or sizes, strict=True)]
+        count = {"min_size": min, "sequential": sum}.get(mode, max)(each)
+        assert len(combined) == count
+        if mode == "max_size_cycle" and count and 0 in sizes:
+            empty = sizes.index(0)
+            with pytest.raises(MisconfigurationException, match=rf"loader {empty} of 3 .* gave no batch .* after 0"):
+                items(combined)
+        else:
+            assert len(items(combined)) == count
+
+    def test_a_loader_that_can_be_read_once_does_not_cycle(self):
+        combined, read = CombinedLoader({"a": range(5), "b": iter(range(2))}, "max_size_cycle"), []
+        with pytest.raises(MisconfigurationException, match=r"loader 1 of 2 .* was started again, after 2 batches"):
+            read.extend(batch for batch, _, _ in combined)
+        assert items(CombinedLoader([iter(range(2)), iter(range(2))], "max_size_cycle")) == [[0, 0], [1, 1]]
+
     def test_unknown(self):
         with pytest.raises(TypeError, match=r"has no length \(lengths: \[2, inf\]\)"):
             len(CombinedLoader([SHORT, Unsized(LONG)], "max_size"))

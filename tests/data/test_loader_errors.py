@@ -241,12 +241,17 @@ class TestEmpty:
     def test_a_length_of_zero(self, given, what):
         refuses_fit(Net(), given, error=(WRONG, f"The training data are empty: {what}.", ONE_BATCH, LOOK))
 
-    @pytest.mark.parametrize(
-        "given", [DataLoader(Nothing()), Nothing(), Stream(0, length=3), (one for one in ()), [iter(()), loader()]]
-    )
+    @pytest.mark.parametrize("given", [DataLoader(Nothing()), Nothing(), Stream(0, length=3), (one for one in ())])
     def test_nothing_is_read(self, given):
         error = (WRONG, "The training loader gave no batch in epoch 0.", EACH_TIME, READ_ONCE)
         refuses_fit(Net(), given, error=error)
+
+    def test_one_of_several_loaders_reads_nothing(self):
+        what = 'CombinedLoader(mode="max_size_cycle"): loader 0 of 2 (counted from 0) gave no batch when it was '
+        what += "started again, after 0 batches of the combination."
+        fix = 'check its data set, or mode="max_size", which gives None for loaders that have ended.'
+        error = (WRONG, what, "loaders with at least one batch, which can be iterated again.", fix)
+        refuses_fit(Net(), [iter(()), loader()], error=error)
 
     def test_a_generator_in_its_second_epoch(self):
         module = Net()
