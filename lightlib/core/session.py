@@ -56,7 +56,7 @@ from lightlib.core.setup.timing import Timing, facts_of
 from lightlib.core.trial import Call, limits_of, run_call, unseen
 from lightlib.core.values.hparams import plain_hparams
 from lightlib.data.seed import reset_seed
-from lightlib.errors import MisconfigurationException, SIGTERMException
+from lightlib.errors import MisconfigurationException
 from lightlib.launch.start.program import is_shell
 from lightlib.loggers.fanout import Fanout
 
@@ -455,7 +455,7 @@ class Session(SessionState):
 
     def _fail(self, error: BaseException) -> None:
         run = self.run
-        self.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
+        self.fail_as(error)
         saved, requeue = None, False
         if run is not None and self.state.fn is TrainerFn.FITTING:
             run.saver.defer(False)
@@ -466,9 +466,7 @@ class Session(SessionState):
             _warning(self.hooks.on_exception, error)
             if self.datamodule is not None:
                 _warning(method_of(self.datamodule, DataModule, "on_exception"), error)
-        failed = not self.interrupted and active().fails_as_failed
-        word = "interrupted" if self.interrupted else "failed"
-        self._finish(TrainerStatus.FAILED if failed else TrainerStatus.INTERRUPTED, word)
+        self._finish(self.state.status, "interrupted" if self.interrupted else "failed")
         if run is not None:
             self._report_how_to_resume(saved, requeue, self.interrupted)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightlib.conventions import active
 from lightlib.core.metrics.results import Results
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
-from lightlib.core.progress.states import TrainerState
+from lightlib.core.progress.states import TrainerState, TrainerStatus
 from lightlib.core.resume.save import RunIdentity
 from lightlib.core.run.run import Run
+from lightlib.errors import SIGTERMException
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 # Pickle and deepcopy keep these, the callbacks and the logged metrics. Loaders, optimizers and everything else that
 # belongs to a process are left out: a further fit makes them again.
 _KEPT = ("module", "datamodule", "asked_path", "loaded_path", "state", "interrupted", "identity")
+_OF_SIGNALS = (130, 143)  # the exit codes of spawned processes after Ctrl-C and SIGTERM
 
 
 class SessionState:
@@ -52,8 +56,16 @@ class SessionState:
     def use_callbacks(self, callbacks: list[Any]) -> None:
         self.callbacks = callbacks
 
-    def set_interrupted(self, interrupted: bool) -> None:
-        self.interrupted = interrupted
+    def fail_as(self, error: BaseException) -> None:
+        """Note that an error or a signal has ended the call, which `on_exception` reads."""
+        exits = isinstance(error, SystemExit) and error.code in _OF_SIGNALS
+        self.interrupted = exits or isinstance(error, (KeyboardInterrupt, SIGTERMException))
+        failed = not self.interrupted and active().fails_as_failed
+        self.state = replace(self.state, status=TrainerStatus.FAILED if failed else TrainerStatus.INTERRUPTED)
+
+    def use_state(self, state: TrainerState) -> None:
+        """Show the state of a call that runs in spawned processes."""
+        self.state, self.interrupted = state, False
 
     def forget_run(self) -> None:
         self.run, self.outside_results = None, Results()

@@ -11,6 +11,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.check import check_module
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.overrides import overrides
+from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.callback_tensors import callback_tensors
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.launch.environment.detect import own
@@ -42,15 +43,16 @@ def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
     assert method is not None
     session.forget_run()  # it is not sent
-    session.set_interrupted(False)
+    session.use_state(TrainerState(TrainerFn(verb), None, TrainerStatus.RUNNING))
     function = partial(_in_child, trainer, verb, given, rng_state())
     try:
         result = launch_function(function, environment.local_size, method, environment)
-    except SystemExit as error:
-        if error.code != _INTERRUPTED or not is_shell():
-            raise
-        session.set_interrupted(True)
-        raise KeyboardInterrupt from None  # this process has no trained weights; a checkpoint has
+    except BaseException as error:
+        session.fail_as(error)
+        if isinstance(error, SystemExit) and error.code == _INTERRUPTED and is_shell():
+            raise KeyboardInterrupt from None  # this process has no trained weights; a checkpoint has
+        raise
+    session.use_state(TrainerState(TrainerFn(verb), None, TrainerStatus.FINISHED))
     module.load_state_dict(result["weights"])
     if given.get("model") is not None:
         data = (given.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))

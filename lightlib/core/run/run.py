@@ -351,7 +351,8 @@ class Run:
         finally:
             if not trains:
                 set_modes(modes)
-            self.stage = before
+            if trains or within_fit:  # else on_exception reads it
+                self.stage = before
             self.stop.begin_evaluation(True, [])  # what follows
             self.results.table.clear()
             if within_fit:

@@ -8,6 +8,7 @@ import traceback
 import pytest
 import torch
 
+from lightlib import conventions
 from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
@@ -100,6 +101,29 @@ def test_everybody_is_told_once(name):
     assert logger.ends == ["failed"]
     assert run.state.status == "failed"
     assert not run.interrupted
+
+
+@pytest.mark.parametrize("compat", [False, True])
+@pytest.mark.parametrize(
+    ("call", "name", "stage"),
+    [("fit", "training_step", "train"), ("fit", "setup", None), ("fit", "validation_step", "sanity_check"),
+     ("validate", "validation_step", "validate"), ("test", "test_step", "test"),
+     ("predict", "predict_step", "predict")],
+)  # fmt: skip
+def test_on_exception_reads_how_the_call_ends(call, name, stage, compat):
+    """The status and the stage of a step are Lightning's with compat: "interrupted", and that of the step."""
+    seen = []
+
+    class Reads(Callback):
+        def on_exception(self, trainer, pl_module, exception):
+            seen.append((trainer.state.fn, trainer.state.stage, trainer.state.status, trainer.interrupted))
+
+    run = trainer(callbacks=Reads(), num_sanity_val_steps=1)
+    with conventions.following(conventions.LIGHTNING if compat else conventions.LIGHTLIB), pytest.raises(Mine):
+        getattr(run, call)(failing(name, Mine(name)), *[loader()] * (1 + (call == "fit")))
+    status = "interrupted" if compat else "failed"
+    assert seen == [(call, stage, status, compat)]
+    assert (run.state.stage, run.state.status) == (None, status)
 
 
 @pytest.mark.parametrize("call", ["validate", "test", "predict"])

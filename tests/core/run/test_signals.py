@@ -417,11 +417,11 @@ class TestInANotebook:
         trainer = quiet_trainer(devices=2, strategy="ddp_notebook")
         with pytest.raises(KeyboardInterrupt):
             trainer.fit(Net(), batches(2))
-        assert trainer.interrupted
+        assert (trainer.interrupted, trainer.state.status) == (True, "interrupted")
         monkeypatch.delattr(sys, "ps1")
         with pytest.raises(SystemExit):
             trainer.fit(Net(), batches(2))
-        assert not trainer.interrupted
+        assert (trainer.interrupted, trainer.state.status) == (True, "interrupted")
 
     def test_under_a_launcher_with_one_process_it_returns_as_well(self, monkeypatch):
         for name in ("RANK", "LOCAL_RANK"):
