@@ -1,4 +1,4 @@
-"""The only file that touches private or experimental names of torch."""
+"""Private and experimental names of torch, which only this file imports."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter as SingleProcessIterator
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -18,10 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RESETS",
+    "AnyBatchNorm",
+    "SingleProcessIterator",
     "TorchDispatchMode",
     "answered",
     "buffers_of",
+    "collate_tensor_fn",
     "convolve",
+    "default_collate_fn_map",
     "flattened",
     "flattened_mesh",
     "found_inf",
@@ -32,6 +40,7 @@ __all__ = [
     "is_profiled",
     "is_view",
     "non_persistent_buffers",
+    "number_of_groups",
     "reduce_gradients",
     "reset_of",
     "ring_dispatch",
@@ -55,6 +64,11 @@ def unflattened_mesh(mesh: DeviceMesh, sizes: tuple[int, ...], names: tuple[str,
 def flattened_mesh(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> DeviceMesh:
     """Flatten several dimensions of `mesh` into one, which the full mesh then knows by `name`."""
     return mesh[names]._flatten(name)  # noqa: SLF001
+
+
+def number_of_groups() -> int:
+    """Return how many groups of processes exist."""
+    return len(dist.distributed_c10d._pg_map)  # noqa: SLF001
 
 
 def set_gradient_sync(ddp: DistributedDataParallel, sync: bool) -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.profiler import record_function
 from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
-from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+from lightlib.torch_private import SingleProcessIterator, collate_tensor_fn, default_collate_fn_map
 
 _ROWS_OF_DTYPES = frozenset(
     (
@@ -40,7 +40,7 @@ def batches_of(loader: Any) -> Iterator[Any]:
         [[tensor([0, 1, 2])], [tensor([3, 4])]]
     """
     iterator: Any = iter(loader)
-    if type(loader) is not DataLoader or type(iterator) is not _SingleProcessDataLoaderIter:
+    if type(loader) is not DataLoader or type(iterator) is not SingleProcessIterator:
         return iterator  # type: ignore[no-any-return]
     plain = loader.batch_sampler is not None and not loader.pin_memory and _collates_rows(loader.collate_fn)
     levels = _levels(loader.dataset) if plain else []

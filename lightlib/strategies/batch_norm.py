@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightlib.errors import ArgumentTypeError
 from lightlib.strategies.group.collectives import Collectives
+from lightlib.torch_private import AnyBatchNorm
 
 
 def synchronize(module: nn.Module, device: torch.device, processes: Collectives) -> None:
@@ -27,7 +27,7 @@ def synchronize(module: nn.Module, device: torch.device, processes: Collectives)
         return
     made: dict[int, SyncedBatchNorm] = {}  # one layer may be in several places
     for name, layer in list(module.named_modules(remove_duplicate=False)):
-        if name and isinstance(layer, _BatchNorm) and not isinstance(layer, SyncedBatchNorm):
+        if name and isinstance(layer, AnyBatchNorm) and not isinstance(layer, SyncedBatchNorm):
             made[id(layer)] = made.get(id(layer)) or SyncedBatchNorm.of(layer, group)
             module.set_submodule(name, made[id(layer)])
 
@@ -50,7 +50,7 @@ class Processes:
         return Processes, ()
 
 
-class SyncedBatchNorm(_BatchNorm):
+class SyncedBatchNorm(AnyBatchNorm):
     """A batch norm over the samples of all processes, on any device; they may have different numbers of samples.
 
     In training it exchanges two numbers per channel and a count in forward, and two numbers per channel in backward.
@@ -85,7 +85,7 @@ class SyncedBatchNorm(_BatchNorm):
         self.processes = processes or Processes()
 
     @classmethod
-    def of(cls, layer: _BatchNorm, group: Any) -> SyncedBatchNorm:
+    def of(cls, layer: AnyBatchNorm, group: Any) -> SyncedBatchNorm:
         """Return a synchronized layer with the parameters, buffers and hooks of `layer`."""
         processes = Processes(group, local=False)
         synced = cls(layer.num_features, layer.eps, layer.momentum, False, layer.track_running_stats, processes)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 from lightlib.accelerators.accelerator import Accelerator
@@ -17,6 +16,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.testing.kit import check_class, equal, failure, through_file, worst_weight
 from lightlib.testing.module import BATCH, QUIET, SAMPLES, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
+from lightlib.torch_private import TorchDispatchMode
 from lightlib.tree import to_device
 
 _STEPS, _TOLERANCE = 8, 1e-5

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import re
+import sys
 from functools import cache
+from importlib.metadata import requires
 
 import pytest
 import torch
@@ -16,13 +19,28 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core import run_views
 from lightlib.core.run import hooks
 from lightlib.core.setup import arguments
-from tests.architecture.rules import ROOT
+from tests.architecture.rules import ROOT, package_files
 
 PUBLIC = (
     "lightlib", "lightlib.callbacks", "lightlib.loggers", "lightlib.strategies", "lightlib.tuner", "lightlib.data",
     "lightlib.samplers", "lightlib.evaluation", "lightlib.optim", "lightlib.schedulers", "lightlib.profilers",
 )  # fmt: skip
 SHORT_FORMS = {"lr": "learning rate", "avg": "average", "grad": "gradient", "auto": ""}
+COMES_WITH = {
+    "lightning-utilities": "torchmetrics",
+    "PyYAML": "jsonargparse",
+    "numpy": "torchmetrics",
+    "typing-extensions": "torch",
+}
+DISTRIBUTIONS = {
+    "lightning_utilities": "lightning-utilities",
+    "yaml": "PyYAML",
+    "typing_extensions": "typing-extensions",
+    "comet_ml": "comet-ml",
+    "transformer_engine": "transformer-engine",
+}
+# Used where they happen to be installed; a message or another way serves where they are not.
+WITHOUT_EXTRA = {"PIL", "psutil", "torch_tensorrt", "torchvision", "litmodels"}
 VALUES = {"num_processes": 1, "process_position": 1, "weights_save_path": "weights"}  # default: True
 
 
@@ -126,3 +144,92 @@ def test_hooks_that_lightning_removed_have_the_replacement_that_is_named(old, ne
     owners = (lightlib.Module, Callback)
     assert any(hasattr(owner, new) for owner in owners)
     assert not any(hasattr(owner, old) for owner in owners)
+
+
+class TestPrivateNamesOfTorch:
+    """They are imported in torch_private.py only, as its first line states."""
+
+    @pytest.mark.parametrize(
+        ("line", "number"),
+        [
+            ("from torch.nn.modules.batchnorm import _BatchNorm", 1),
+            ("import torch.utils._pytree as tree", 1),
+            ("import torch.distributed as dist; dist.distributed_c10d._pg_map", 1),
+            ("from torch import nn; nn.Module()._call_impl", 0),  # of an object
+            ("import torch; torch.__version__", 0),
+        ],
+    )
+    def test_they_are_found(self, line, number):
+        assert len(private_names(line)) == number
+
+    def test_no_other_file_has_one(self):
+        found = {file.name: private_names(file.text) for file in package_files()}
+        assert found.pop("lightlib/torch_private.py")
+        assert not {name: names for name, names in found.items() if names}
+
+
+def private_names(code: str) -> list[str]:
+    """Return the private names of torch, also of its modules, that a file imports or reads from a module."""
+    found, modules = [], {"torch"}
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+            modules |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            ours = [alias for alias in node.names if alias.name.partition(".")[0] == "torch"]
+            found += [alias.name for alias in ours]
+            modules |= {alias.asname for alias in ours if alias.asname}
+    for node in ast.walk(tree):
+        path = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+        if re.fullmatch(r"[\w.]+", path) and path.partition(".")[0] in modules:
+            found.append(path)
+    return [path for path in found if re.search(r"(^|\.)_(?!_)", path)]
+
+
+class TestDependencies:
+    """Every package that lightlib imports is declared, comes with a declared one, or is optional without an extra."""
+
+    def test_they_are_declared(self):
+        declared = set(re.findall(r'^    "([\w-]+)|\["([\w-]+)|, "([\w-]+)', project(), re.MULTILINE))
+        declared = {name for names in declared for name in names if name}
+        imported = {found.target.partition(".")[0] for file in package_files() for found in file.imports}
+        packages = imported - set(sys.stdlib_module_names) - {"lightlib", "torch", ""} - WITHOUT_EXTRA
+        names = {DISTRIBUTIONS.get(package, package) for package in packages}
+        assert names - declared == set(COMES_WITH)
+        assert declared.isdisjoint(COMES_WITH)
+
+    @pytest.mark.parametrize(("name", "of"), COMES_WITH.items())
+    def test_they_come_with_the_package_that_record_2_names(self, name, of):
+        assert re.search(rf"^{of}\b", "\n".join(re.findall(r'"([\w-]+)', project())), re.MULTILINE)
+        required = {re.split(r"[^\w-]", line.replace("_", "-"))[0].lower() for line in requires(of) or ()}
+        assert name.lower() in required
+        record = " ".join((ROOT / "docs/decisions/0002-dependencies.md").read_text("utf-8").split())
+        assert f"**{name}**" in record
+        assert of in record
+
+    def test_only_compat_and_the_rank_of_messages_need_lightning_utilities(self):
+        users = {
+            file.name for file in package_files() for found in file.imports if "lightning_utilities" in found.target
+        }
+        assert {name for name in users if not name.startswith("lightlib/compat/")} == {"lightlib/report.py"}
+
+
+def project() -> str:
+    """Return the dependencies in pyproject.toml."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    return text[text.index("\ndependencies = [") : text.index("\n[project.scripts]")]
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md"])
+def test_every_name_of_the_page_exists(page):
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    code = "\n".join(
+        path.read_text("utf-8") for top in ("lightlib", "tests", "scripts") for path in (ROOT / top).rglob("*.py")
+    )
+    known = set(re.findall(r"\w+", code)) | {path.stem for path in ROOT.glob("*/**/*.py")}
+    words = {word for quoted in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"[A-Za-z_]\w+", quoted)}
+    classes = set(re.findall(r"^ *class (\w+)", code, re.MULTILINE))
+    kinds = {word for word in words if re.fullmatch(r"(?:[A-Z][a-z0-9]+)+", word)}
+    assert sorted(words - known) == []
+    assert sorted(kinds - classes - set(dir(builtins)) - {"DataLoader"}) == []

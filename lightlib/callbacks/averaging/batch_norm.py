@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from lightlib.torch_private import AnyBatchNorm
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -41,7 +42,7 @@ def update_batch_norms(trainer: Trainer, module: nn.Module, num_batches: int | N
 
 
 def _is_updated(part: nn.Module) -> bool:
-    is_norm = isinstance(part, _BatchNorm) and part.training and part.track_running_stats
+    is_norm = isinstance(part, AnyBatchNorm) and part.training and part.track_running_stats
     return is_norm and isinstance(getattr(part, "running_mean", None), torch.Tensor)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from lightlib import report
@@ -15,6 +14,7 @@ from lightlib.callbacks.finetuning.flags import flags_of, joined, set_flags, set
 from lightlib.callbacks.finetuning.schedules import follow_groups, note_group
 from lightlib.callbacks.requirements import need_stepped_parameters
 from lightlib.errors import MisconfigurationException
+from lightlib.torch_private import AnyBatchNorm
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -90,7 +90,7 @@ class BaseFinetuning(Callback):
             requires_grad: True for those that are trained.
         """
         for part in BaseFinetuning.flatten_modules(modules):
-            if train_bn or not isinstance(part, _BatchNorm):
+            if train_bn or not isinstance(part, AnyBatchNorm):
                 yield from (p for p in part.parameters(recurse=False) if p.requires_grad == requires_grad)
 
     @staticmethod
@@ -112,7 +112,7 @@ class BaseFinetuning(Callback):
             train_bn: Whether batch norms are trained all the same. Otherwise their running statistics stay as they are.
         """
         for part in BaseFinetuning.flatten_modules(modules):
-            _train_one(part, train_bn and isinstance(part, _BatchNorm))
+            _train_one(part, train_bn and isinstance(part, AnyBatchNorm))
 
     @staticmethod
     def filter_on_optimizer(optimizer: Optimizer, params: Iterable[nn.Parameter]) -> list[nn.Parameter]:
@@ -214,7 +214,7 @@ def _train(modules: Modules, trains: bool) -> None:
 
 
 def _train_one(part: nn.Module, trains: bool) -> None:
-    if isinstance(part, _BatchNorm):
+    if isinstance(part, AnyBatchNorm):
         set_tracking(part, trains)
     for parameter in part.parameters(recurse=False):
         parameter.requires_grad_(trains)

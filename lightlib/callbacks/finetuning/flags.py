@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from lightlib.torch_private import AnyBatchNorm
 
 Flags = dict[str, dict[str, bool]]
 
 
 def flags_of(module: nn.Module) -> Flags:
     """Return the flags of the parameters and batch norms of this process, by name."""
-    norms = ((name, part) for name, part in module.named_modules() if isinstance(part, _BatchNorm))
+    norms = ((name, part) for name, part in module.named_modules() if isinstance(part, AnyBatchNorm))
     return {
         "requires_grad": {name: parameter.requires_grad for name, parameter in module.named_parameters()},
         "track_running_stats": {name: part.track_running_stats for name, part in norms},
@@ -44,7 +45,7 @@ def set_flags(module: nn.Module, flags: Mapping[str, Mapping[str, Any]], later: 
     parts = dict(module.named_modules())
     for name, tracks in flags.get("track_running_stats", {}).items():
         part = parts.get(name)
-        if isinstance(part, _BatchNorm) and "track_running_stats" not in values.get(f"module.{name}", {}):
+        if isinstance(part, AnyBatchNorm) and "track_running_stats" not in values.get(f"module.{name}", {}):
             set_tracking(part, bool(tracks))
 
 

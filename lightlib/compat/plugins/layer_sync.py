@@ -6,10 +6,10 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.plugin import StrategyPlugin
+from lightlib.torch_private import AnyBatchNorm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +78,7 @@ class TorchSyncBatchNorm(LayerSync):
         return model
 
 
-class BatchNormOfAnyShape(_BatchNorm):
+class BatchNormOfAnyShape(AnyBatchNorm):
     """A batch norm for inputs of any number of dimensions: SyncBatchNorm has forgotten which it replaced."""
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002  torch's name

@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import Self
 
+from lightlib.torch_private import number_of_groups
+
 __all__ = ["Collective", "SingleDeviceCollective", "TorchCollective"]
 
 
@@ -327,7 +329,7 @@ class TorchCollective(Collective):
         if self._group is not None:
             super().teardown()
         if self.manages_default_group:
-            if member and dist.is_initialized() and _groups() == 1:
+            if member and dist.is_initialized() and number_of_groups() == 1:
                 dist.destroy_process_group()
             self._manage(dist.is_initialized())
         return self
@@ -371,8 +373,3 @@ def _operation(op: Any) -> Any:
     if found is None:
         raise ValueError(f"op={op!r} is no operation of torch.distributed.ReduceOp. Fix: 'sum', 'avg', 'min' or 'max'.")
     return found
-
-
-def _groups() -> int:
-    """Return how many groups of processes exist."""
-    return len(dist.distributed_c10d._pg_map)  # noqa: SLF001 (torch has no public count)

@@ -15,11 +15,11 @@ from lightlib.strategies.axes.attention import Attention, Exchanged, Ring, repla
 from lightlib.strategies.axes.autograd_collectives import gathered
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
-from lightlib.torch_private import shadowed
+from lightlib.torch_private import AnyBatchNorm, shadowed
 from lightlib.tree import map_tensors, named_children, with_children
 
 _METHODS = ("all_to_all", "ring")
-_MIX_TOKENS = (nn.RNNBase, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001
+_MIX_TOKENS = (nn.RNNBase, nn.Conv1d, nn.Conv2d, nn.Conv3d, AnyBatchNorm)
 _rank = 0  # along the sequence, while a step runs
 
 
