@@ -164,6 +164,14 @@ def warn(message: str, category: type[Warning] = LightlibWarning) -> None:
         warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, seen)
 
 
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an error, which its traceback shows; before Python 3.11 it is logged."""
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    else:
+        info(text)
+
+
 def write_output(write: Callable[..., object], *args: Any, **kwargs: Any) -> bool:
     """Call a function that writes to stdout or stderr, and return whether it could.
 

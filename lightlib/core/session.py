@@ -47,6 +47,7 @@ from lightlib.core.run.hooks import FrozenCallbacks, Hooks, each, in_priority, n
 from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
+from lightlib.core.run.step_notes import explain_step
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.session_state import SessionState
 from lightlib.core.setup.callbacks import callbacks_in
@@ -407,6 +408,7 @@ class Session(SessionState):
         assert run is not None
         if run.train_data is not None and run.train_data.is_loaded and not run.progress.batch:
             explain_batch(error, run.train_data.given, run.results.train.batch)
+        explain_step(error, run)
         cause = self.signals.received if self._signal_ended_workers(error) else error
         assert cause is not None
         if cause is not self.signals.received:  # else a further SIGTERM must not end the save

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lightlib.core.optimization.optimizers import zeroing
+from lightlib.core.run.step_notes import explain_dtypes
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.fabric.loader import FabricLoader
 from lightlib.fabric.words import in_words_of_fabric
@@ -79,7 +80,11 @@ class FabricModule(nn.Module):
             args, kwargs = own["_convert_input"](args, kwargs)
         placement = own["_placement"]
         run = placement.train if torch.is_grad_enabled() and placement.trains else placement.evaluate
-        output = run(method, args, kwargs)
+        try:
+            output = run(method, args, kwargs)
+        except (RuntimeError, ValueError) as error:
+            explain_dtypes(error, self.module, (args, kwargs), own["_convert_input"] is not None, "Fabric")
+            raise
         return output if own["_convert_output"] is None else own["_convert_output"](output)
 
     def _call_marked(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

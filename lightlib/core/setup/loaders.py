@@ -269,15 +269,24 @@ def explain_batch(error: BaseException, loaders: Iterable[Any], batch: Any) -> N
         return
     for loader in loaders:
         if isinstance(loader, DataLoader) and loader in _made:
-            text = (
+            report.add_note(
+                error,
                 f"The data are a {type(loader.dataset).__name__}, which lightlib serves in batches of "
-                f"{loader.batch_size}: a batch is {_described(batch)}."
+                f"{loader.batch_size}: a batch is {_described(batch)}.\n"
+                "  Expected: a step that takes such a batch.\n"
+                f"  Fix: {_unpacked(batch)}, or pass a DataLoader with a `collate_fn` of your own.",
             )
-            if hasattr(error, "add_note"):  # from Python 3.11 on
-                error.add_note(text)
-            else:
-                report.info(text)
             return
+
+
+def _unpacked(batch: Any) -> str:
+    """Return the code that reads a batch."""
+    if isinstance(batch, Mapping) and batch:
+        return f"read it by its keys, batch[{next(iter(batch))!r}]"
+    if isinstance(batch, (list, tuple)) and batch:
+        names = ["x", "y"] if len(batch) == 2 else [f"x{n}" for n in range(len(batch))] if len(batch) > 2 else ["x"]
+        return f"unpack it, `{', '.join(names)}{',' * (len(names) == 1)} = batch`"
+    return "compute with it as it is"
 
 
 def _described(batch: Any) -> str:

@@ -59,8 +59,8 @@ def _mismatch(given: inspect.Signature, passed: list[inspect.Parameter]) -> str:
     """Return why a call with these arguments fails; empty if it does not."""
     forms: list[tuple[int, dict[str, Any]]] = [(len(passed), {})]
     if passed and passed[-1].name == "dataloader_idx" and passed[-1].default is not passed[-1].empty:
-        one_less = len(passed) - 1  # with one loader, and with several
-        forms = [(one_less, {}), (one_less, {"dataloader_idx": 0})]
+        one_less = len(passed) - 1  # with one loader; with several it is passed by position or by name
+        forms = [(one_less, {}), (len(passed), {}), (one_less, {"dataloader_idx": 0})]
     reasons = []
     for number, named in forms:
         try:

@@ -15,6 +15,10 @@ from tests.runs.plain import Net, quiet_trainer, samples
 DATA = TensorDataset(*samples(8))
 BATCH = "The data are a TensorDataset, which lightlib serves in batches of 32: a batch is a list of 2: "
 SHAPES = "a tensor of shape (8, 6), a tensor of shape (8,)."
+FIX = (
+    "\n  Expected: a step that takes such a batch.\n"
+    "  Fix: unpack it, `x, y = batch`, or pass a DataLoader with a `collate_fn` of your own."
+)
 with_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes from Python 3.11 on")
 
 
@@ -37,7 +41,7 @@ class TestSaid:
     def test_in_training(self):
         with pytest.raises(TypeError) as caught:
             quiet_trainer(limit_val_batches=0).fit(Expects(), DATA)
-        assert notes(caught.value) == [BATCH + SHAPES]
+        assert notes(caught.value) == [BATCH + SHAPES + FIX]
 
     @pytest.mark.parametrize("sanity", [0, 1])
     def test_in_validation(self, sanity):
@@ -46,7 +50,7 @@ class TestSaid:
 
         with pytest.raises(TypeError) as caught:
             quiet_trainer(num_sanity_val_steps=sanity).fit(Validates(), DATA, DATA)
-        assert notes(caught.value) == [BATCH + SHAPES]
+        assert notes(caught.value) == [BATCH + SHAPES + FIX]
 
     def test_of_other_batches(self):
         error = ValueError("shape")
@@ -54,8 +58,19 @@ class TestSaid:
         explain_batch(error, [serve(DATA, "val", 2)], batch)
         (note,) = notes(error)
         assert note.endswith(
-            "a batch is a dict of 'x': a tensor of shape (2, 3), 'names': a list of 2: a str, a str, 'n': a int."
+            "a batch is a dict of 'x': a tensor of shape (2, 3), 'names': a list of 2: a str, a str, 'n': a int.\n"
+            "  Expected: a step that takes such a batch.\n"
+            "  Fix: read it by its keys, batch['x'], or pass a DataLoader with a `collate_fn` of your own."
         )
+
+    @pytest.mark.parametrize(
+        ("batch", "code"),
+        [([1], "unpack it, `x, = batch`,"), ((1, 2, 3), "unpack it, `x0, x1, x2 = batch`,"), (1, "compute with it as")],
+    )
+    def test_of_batches_of_other_lengths(self, batch, code):
+        error = ValueError("shape")
+        explain_batch(error, [serve(DATA, "val", 2)], batch)
+        assert f"Fix: {code}" in notes(error)[0]
 
 
 class TestNotSaid:

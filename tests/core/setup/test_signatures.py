@@ -166,7 +166,8 @@ class TestAccepted:
     @pytest.mark.parametrize(
         "arguments",
         [
-            "t, m, outputs, batch, i", "t, m, outputs, batch, i, dataloader_idx", "t, m, *rest",
+            "t, m, outputs, batch, i", "t, m, outputs, batch, i, loader=None",
+            "t, m, outputs, batch, i, dataloader_idx", "t, m, *rest",
             "t, m, outputs, batch, i, *, dataloader_idx", "t, m, outputs, batch, i, dataloader_idx=0, more=1",
         ],
     )  # fmt: skip
