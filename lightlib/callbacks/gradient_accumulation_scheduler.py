@@ -45,6 +45,11 @@ class GradientAccumulationScheduler(Callback):
         """Return how many batches an optimizer step has in `epoch`."""
         return self.scheduling[max(start for start in self.scheduling if start <= epoch)]
 
+    @property
+    def changes(self) -> tuple[tuple[int, int], ...]:
+        """The epochs from which the number of batches may be another one, each with that number."""
+        return tuple((epoch, self.get_accumulate_grad_batches(epoch)) for epoch in self.scheduling)
+
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Check that nothing else sets the accumulation, and apply the schedule if a run resumes within an epoch."""
         if not pl_module.automatic_optimization:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
 from lightlib.callbacks.monitored import monitors_of
 from lightlib.callbacks.prediction_writer import BasePredictionWriter
 from lightlib.conventions import active
@@ -344,7 +345,10 @@ class Builder:
     # optimization
     def plan(self, num_batches: float) -> Plan:
         has_val = self.sources["val"] is not None and bool(self.settings.limit_val_batches)
-        return plan_of(self.settings, num_batches, has_val, self.loaded is None or self.loaded.is_loaded)
+        schedules = (each.changes for each in self.callbacks if isinstance(each, GradientAccumulationScheduler))
+        known = self.loaded is None or self.loaded.is_loaded
+        plan = plan_of(self.settings, num_batches, has_val, known, next(schedules, ()))
+        return replace(plan, accumulate=plan.accumulation(self.trainer.progress.epoch))
 
     def run(
         self,

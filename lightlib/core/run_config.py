@@ -83,7 +83,7 @@ def run_config_of(trainer: Trainer) -> RunConfig:
     evaluated = next(iter(run.evaluations.loaded.values()), None)
     train_size = _only(data.loaded.batch_sizes()) if data is not None and data.is_loaded else None
     eval_size = _only(list(map(batch_size_of_loader, evaluated.combined.flattened))) if evaluated is not None else None
-    accumulate = plan.accumulate
+    accumulate = plan.accumulation(trainer.progress.epoch)
     return RunConfig(
         num_epochs=_finite(plan.num_epochs) if data is not None else None,
         train_per_device_batch_size=train_size,

@@ -333,7 +333,7 @@ class RunViews(TrainerLimits):
         """
         run, builder, settings = self._trained, self._session.builder, self.settings
         if run is not None and run.train_data is not None:
-            return run.plan.total_steps
+            return run.plan.total_steps_from(run.progress)
         if builder is not None and builder.sources["train"] is not None:
             total: float = builder.plan(builder.train_data().num_batches).total_steps
             return total

@@ -72,6 +72,8 @@ def _number_of(plan: Plan, eval_batches: Callable[[], float], name: str) -> floa
     """Return a number of the run for a placeholder."""
     if name == "EVAL_DATALOADER_LEN":
         return eval_batches()
+    if name == "UPDATE_STEPS_PER_EPOCH" and plan.steps_differ:
+        raise _steps_differ(f"The placeholder {name}", "TOTAL_UPDATE_STEPS in its place.")
     numbers = {
         "TOTAL_UPDATE_STEPS": plan.total_steps,
         "UPDATE_STEPS_PER_EPOCH": plan.steps_per_epoch,
@@ -81,11 +83,20 @@ def _number_of(plan: Plan, eval_batches: Callable[[], float], name: str) -> floa
     return numbers[name]
 
 
+def _steps_differ(what: str, fix: str) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"{what} needs the optimizer steps of an epoch, but they differ: a GradientAccumulationScheduler accumulates "
+        "another number of batches in later epochs.",
+        expected="the same accumulation in all epochs, or a schedule by the steps of the entire run.",
+        fix=fix,
+    )
+
+
 class _LateValues:
     """Builds optimizers and schedulers from factories that take numbers of the run as arguments."""
 
     def __init__(self, module: Module, plan: Plan, counted: bool) -> None:
-        self.module, self._counted = module, counted
+        self.module, self._counted, self.steps_differ = module, counted, plan.steps_differ
         self.values = {
             "total_steps": plan.total_steps,
             "epochs": plan.max_epochs,
@@ -151,10 +162,15 @@ class _LateValues:
         except (TypeError, ValueError):
             return {}
         accepted = {name: value for name, value in self.values.items() if name in parameters and name not in bound}
-        if accepted.get("total_steps", math.inf) != math.inf:  # this suffices: OneCycleLR derives the rest from it
+        if bound.get("total_steps", accepted.get("total_steps", math.inf)) not in (
+            None,
+            math.inf,
+        ):  # this suffices: OneCycleLR derives the rest from it
             optional = [name for name in accepted if parameters[name].default is not inspect.Parameter.empty]
             accepted = {n: value for n, value in accepted.items() if value != math.inf or n not in optional}
         for name, value in accepted.items():
+            if name == "steps_per_epoch" and self.steps_differ:
+                raise _steps_differ(_shown(factory), "a factory with `total_steps` in place of `steps_per_epoch`.")
             if value == math.inf:
                 raise MisconfigurationException(
                     f"{getattr(factory, '__name__', factory)!s} needs `{name}`, which is unknown in this run.",
@@ -209,6 +225,10 @@ def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | 
     fix = "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}"
     given = _known_keys("A scheduler's dict has", given, _KEYS, fix)
     if given.get("convert_to_iter_based") is True:
+        if late.steps_differ:
+            raise _steps_differ(
+                "'convert_to_iter_based': True", "leave it out, and give the lengths in optimizer steps."
+            )
         given = in_steps(given, late.values["steps_per_epoch"])
     config = SchedulerConfig(
         **{**given, "scheduler": late.scheduler(given["scheduler"], optimizer, given.get("begin"))}

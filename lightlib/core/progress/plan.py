@@ -33,7 +33,8 @@ class Plan:
 
     Attributes:
         num_batches: Training batches per epoch, after all limits; `inf` if the loader has no length.
-        accumulate: Batches per optimizer step.
+        accumulate: Batches per optimizer step in the present epoch.
+        accumulate_changes: If they change: from each of these epochs on, batches per optimizer step.
         max_epochs, max_steps: The run ends when either is reached. Steps are optimizer steps.
         last_epoch_batches: Batches of the last epoch if `max_epochs` was not a whole number; else `inf`.
         min_epochs, min_steps: No early stop before both.
@@ -51,6 +52,7 @@ class Plan:
 
     num_batches: float = math.inf
     accumulate: int = 1
+    accumulate_changes: Intervals = ()
     max_epochs: float = math.inf
     max_steps: float = math.inf
     last_epoch_batches: float = math.inf
@@ -84,9 +86,18 @@ class Plan:
         """
         if not progress.batch:
             return self
-        max_steps = min(self.max_steps - progress.step - progress.more, self.total_steps - progress.step)
-        max_epochs = self.max_epochs - progress.epoch
-        return replace(self, max_epochs=max_epochs, max_steps=max_steps, begun_batches=progress.epoch_batch)
+        epoch, begun = progress.epoch, progress.epoch_batch
+        max_steps = self.max_steps - progress.step - progress.more
+        if math.inf not in (self.max_epochs, self.num_batches):
+            max_steps = min(max_steps, self._steps_by_epochs(epoch) - self._steps_within(begun, self.accumulate))
+        changes = tuple((start - epoch, n) for start, n in self.accumulate_changes)
+        return replace(
+            self,
+            max_epochs=max(0, self.max_epochs - epoch),
+            max_steps=max(0, max_steps),
+            accumulate_changes=changes,
+            begun_batches=begun,
+        )
 
     def ends(self, progress: Progress, exhausted: bool) -> bool:
         """Whether the run ends after this batch."""
@@ -156,20 +167,26 @@ class Plan:
         """Whether the values of the step that has just ended are written to the loggers."""
         return self.log_every > 0 and progress.step % self.log_every == 0
 
+    def accumulation(self, epoch: int) -> int:
+        """Return the batches per optimizer step in the epoch with this index."""
+        changes = self.accumulate_changes
+        return next((n for start, n in reversed(changes) if start <= epoch), 1) if changes else self.accumulate
+
     @property
     def steps_per_epoch(self) -> float:
-        """Optimizer steps of a full epoch."""
-        return self.num_batches if self.num_batches == math.inf else math.ceil(self.num_batches / self.accumulate)
+        """Optimizer steps of a full epoch; `inf` if they are unknown, or differ between the epochs of the run."""
+        return math.inf if self.steps_differ else self._steps_of(0)
 
     @property
     def total_steps(self) -> float:
         """Optimizer steps of the entire run; `inf` if no limit is known."""
         if math.inf in (self.max_epochs, self.num_batches):
             return self.max_steps
-        by_epochs = self.max_epochs * self.steps_per_epoch
-        if self.last_epoch_batches < math.inf:
-            by_epochs -= self.steps_per_epoch - math.ceil(self.last_epoch_batches / self.accumulate)
-        return min(by_epochs, self.max_steps)
+        return min(self._steps_by_epochs(0), self.max_steps)
+
+    def total_steps_from(self, progress: Progress) -> float:
+        """Return the optimizer steps of the entire run: those that were made, and the rest by this plan."""
+        return progress.step + self.rest(progress).total_steps if progress.batch else self.total_steps
 
     @property
     def num_epochs(self) -> float:
@@ -180,20 +197,62 @@ class Plan:
     @property
     def epochs_passed(self) -> float:
         """Epochs at the end of the run, with the part that an earlier fit has trained on; `inf` if unknown."""
-        per_epoch = self.steps_per_epoch
-        if self.total_steps == math.inf or not 0 < per_epoch < math.inf:
+        if self.total_steps == math.inf or not 0 < self.num_batches < math.inf:
             return math.inf
-        return (self.total_steps + math.ceil(self.begun_batches / self.accumulate)) / per_epoch
+        epochs, steps = self._epochs_of(self.total_steps + self._steps_within(self.begun_batches, self.accumulation(0)))
+        return epochs + steps / self._steps_of(int(epochs))
 
     @property
     def total_batches(self) -> float:
         """Batches of the entire run, also those without an optimizer step; `inf` if no limit is known."""
         if self.num_batches == math.inf:
-            return self.max_steps * self.accumulate
+            return math.inf if self.steps_differ else self.max_steps * self.accumulation(0)
         by_epochs = self.max_epochs * self.num_batches
         if self.last_epoch_batches < math.inf:
             by_epochs -= self.num_batches - self.last_epoch_batches
-        if self.max_steps == math.inf:
+        if self.max_steps == math.inf or not self.num_batches:
             return by_epochs
-        epochs, steps = divmod(self.max_steps, max(1, self.steps_per_epoch))
-        return min(by_epochs, epochs * self.num_batches + min(steps * self.accumulate, self.num_batches))
+        epochs, steps = self._epochs_of(self.max_steps)
+        in_last = min(steps * self.accumulation(int(epochs)), self.num_batches)
+        return min(by_epochs, epochs * self.num_batches + in_last)
+
+    @property
+    def steps_differ(self) -> bool:
+        """Whether the epochs of the run accumulate different numbers of batches."""
+        return len({n for start, n, end in self._segments() if start < min(end, self.max_epochs)}) > 1
+
+    def _segments(self) -> list[tuple[int, int, float]]:
+        """Return (first epoch, batches per step, end) of all ranges of epochs with one accumulation."""
+        changes = self.accumulate_changes or ((0, self.accumulate),)
+        changes = changes if changes[0][0] <= 0 else ((0, 1), *changes)
+        ends = [start for start, _ in changes[1:]] + [math.inf]
+        return [(max(0, start), n, end) for (start, n), end in zip(changes, ends, strict=True) if end > 0]
+
+    def _steps_of(self, epoch: int) -> float:
+        """Return the optimizer steps of a full epoch with this index."""
+        n = self.num_batches
+        return n if n == math.inf else math.ceil(n / self.accumulation(epoch))
+
+    def _steps_within(self, batches: int, accumulate: int) -> int:
+        """Return the optimizer steps that an epoch makes in its first batches."""
+        return math.ceil(batches / accumulate) if batches >= self.num_batches else batches // accumulate
+
+    def _steps_by_epochs(self, begin: int) -> int:
+        """Return the optimizer steps from an epoch to the end of the last one."""
+        last = int(self.max_epochs) - 1
+        spans = ((max(begin, start), n, min(end, self.max_epochs)) for start, n, end in self._segments())
+        steps = sum(max(0, int(end - start)) * math.ceil(self.num_batches / n) for start, n, end in spans)
+        if self.last_epoch_batches < math.inf and last >= begin:
+            n = self.accumulation(last)
+            steps -= math.ceil(self.num_batches / n) - math.ceil(self.last_epoch_batches / n)
+        return steps
+
+    def _epochs_of(self, steps: float) -> tuple[float, float]:
+        """Return the full epochs in which so many optimizer steps are made, and the steps beyond them."""
+        for start, _, end in self._segments():
+            per_epoch = self._steps_of(start)
+            if steps < (end - start) * per_epoch:
+                epochs, steps = divmod(steps, per_epoch)
+                return start + epochs, steps
+            steps -= (end - start) * per_epoch
+        raise AssertionError("the last segment has no end")

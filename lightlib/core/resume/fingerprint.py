@@ -31,7 +31,7 @@ def setting(run: Run) -> dict[str, Any]:
     settings, trainer = run.trainer.settings, run.trainer
     return {
         "seed": os.environ.get(SEED_VARIABLE),
-        "accumulate_grad_batches": run.plan.accumulate,
+        "accumulate_grad_batches": [list(change) for change in run.plan.accumulate_changes] or run.plan.accumulate,
         "gradient_clip_val": settings.gradient_clip_val,
         "gradient_clip_algorithm": settings.gradient_clip_algorithm,
         "precision": trainer.precision,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from lightlib import loggers, registry
 from lightlib.conventions import active
-from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.plan import Intervals, Plan
 from lightlib.core.setup.lightning_objects import fix_for_lightnings
 from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
@@ -237,23 +238,26 @@ def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str
     return f"Trainer({argument}={given.__name__}({arguments}))" if is_class else ""
 
 
-def plan_of(settings: Settings, num_batches: float, has_val: bool, known: bool = True) -> Plan:
+def plan_of(
+    settings: Settings, num_batches: float, has_val: bool, known: bool = True, accumulation: Intervals = ()
+) -> Plan:
     """Return the plan of a fit.
 
     Args:
         num_batches: Training batches per epoch, after the limit.
         known: Whether this number is final; otherwise the loaders have not been requested yet.
+        accumulation: The epochs from which the accumulation changes, each with its number of batches.
     """
     every, across = (math.inf, False) if has_val else (None, False)
     if has_val and known:
         every, across = _validation_interval(settings, num_batches)
     epochs, interval = settings.check_val_every_n_epoch or 1, settings.val_check_interval
-    return Plan(
+    plan = Plan(
         num_batches=num_batches,
         accumulate=settings.accumulate_grad_batches,
+        accumulate_changes=accumulation,
         max_epochs=math.inf if settings.max_epochs in (None, -1) else math.ceil(settings.max_epochs or 0),
         max_steps=math.inf if settings.max_steps == -1 else settings.max_steps,
-        last_epoch_batches=_last_epoch_batches(settings, num_batches) if known else math.inf,
         min_epochs=settings.min_epochs or 0,
         min_steps=settings.min_steps or 0,
         validate_every=every,
@@ -266,22 +270,23 @@ def plan_of(settings: Settings, num_batches: float, has_val: bool, known: bool =
         log_every=settings.log_every_n_steps,
         checks_always=active().checks_always,
     )
+    return replace(plan, last_epoch_batches=_last_epoch_batches(settings.max_epochs, plan)) if known else plan
 
 
-def _last_epoch_batches(settings: Settings, num_batches: float) -> float:
+def _last_epoch_batches(epochs: float | None, plan: Plan) -> float:
     """Return the batches of the last epoch: as many as hold the part's optimizer steps, rounded up."""
-    epochs = settings.max_epochs
     if not isinstance(epochs, float):
         return math.inf
-    if num_batches == math.inf:
+    if plan.num_batches == math.inf:
         raise MisconfigurationException(
             f"max_epochs={epochs} ends within an epoch, but the training loader has no length.",
             expected="a whole number of epochs, or a loader with a length.",
             fix="Trainer(max_steps=1000), or limit_train_batches as an int.",
         )
     part = Fraction(str(epochs)) % 1  # as it is written: 1.1 is not 1.100000000000000089
-    steps = math.ceil(part * math.ceil(num_batches / settings.accumulate_grad_batches))
-    return min(num_batches, steps * settings.accumulate_grad_batches)
+    accumulate = plan.accumulation(int(epochs))
+    steps = math.ceil(part * math.ceil(plan.num_batches / accumulate))
+    return min(plan.num_batches, steps * accumulate)
 
 
 def _validation_interval(settings: Settings, num_batches: float) -> tuple[float, bool]:

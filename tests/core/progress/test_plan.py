@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -169,6 +170,69 @@ def test_windows(n, accumulate, sizes):
     assert planned == taken == sizes
     assert found.steps_per_epoch == len(sizes) == progress.step
     assert found.total_steps == 3 * len(sizes)
+
+
+CHANGES = [((0, 4), (1, 1)), ((0, 1), (2, 3)), ((0, 2), (1, 5), (3, 2)), ((0, 7), (9, 1)), ((2, 3),)]
+
+
+def counted(n, epochs, changes, max_steps=math.inf, last=math.inf, begin=(0, 0)):
+    """Count the optimizer steps and the batches of a plain loop from (epoch, batch) on."""
+    steps = done = 0
+    for epoch in range(begin[0], epochs):
+        accumulate = ([1] + [number for start, number in changes if start <= epoch])[-1]
+        batches = min(n, last) if epoch == epochs - 1 else n
+        for i in range(begin[1] if epoch == begin[0] else 0, batches):
+            if steps == max_steps:
+                return steps, done
+            done += 1
+            steps += (i + 1) % accumulate == 0 or i + 1 == n or i + 1 == batches
+    return steps, done
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("n", [1, 4, 10])
+@pytest.mark.parametrize("max_steps", [math.inf, 1, 3, 5, 11, 12, 99])
+def test_steps_and_batches_with_an_accumulation_that_changes(n, changes, max_steps):
+    found = Plan(num_batches=n, accumulate_changes=changes, max_epochs=5, max_steps=max_steps)
+    assert (found.total_steps, found.total_batches) == counted(n, 5, changes, max_steps)
+    assert found.num_epochs == math.ceil(found.total_batches / n)
+    differ = len({([1] + [number for start, number in changes if start <= epoch])[-1] for epoch in range(5)}) > 1
+    assert found.steps_differ == differ
+    assert (found.steps_per_epoch == math.inf) == differ
+    for epoch in range(5):
+        accumulate = ([1] + [number for start, number in changes if start <= epoch])[-1]
+        assert found.accumulation(epoch) == accumulate
+        for i in range(0, n, accumulate):
+            done = counted(n, epoch, changes)[0] + i // accumulate
+            if done >= max_steps:
+                break
+            at = Progress(epoch=epoch, epoch_batch=i, batch=epoch * n + i, step=done)
+            rest = replace(found, accumulate=accumulate).rest(at)
+            assert rest.total_steps == counted(n, 5, changes, max_steps - done, begin=(epoch, i))[0]
+            assert rest.num_epochs == found.num_epochs - epoch
+            assert replace(found, accumulate=accumulate).total_steps_from(at) == found.total_steps
+
+
+def test_the_last_epoch_of_an_accumulation_that_changes():
+    settings = quiet_trainer(max_epochs=2.3).settings
+    found = plan_of(settings, 10, False, accumulation=((0, 4), (2, 2)))
+    assert found.last_epoch_batches == 4, "two of the five steps of an epoch of two batches each"
+    assert (found.total_steps, found.total_batches) == counted(10, 3, ((0, 4), (2, 2)), last=4) == (8, 24)
+
+
+def test_an_accumulation_that_changes_without_lengths():
+    assert Plan(accumulate_changes=((0, 4), (1, 1)), max_epochs=3, max_steps=9).total_steps == 9
+    assert Plan(accumulate_changes=((0, 4), (1, 1)), max_epochs=3, max_steps=9).total_batches == math.inf
+    assert Plan(accumulate_changes=((0, 4), (1, 1)), num_batches=10, max_epochs=math.inf).total_steps == math.inf
+    assert Plan(accumulate_changes=((0, 4), (1, 1)), max_epochs=3).total_steps_from(Progress()) == math.inf
+
+
+def test_the_steps_that_were_made_count_as_they_were_made():
+    """A fit over 10 batches an epoch, then one over 20, and batches without a loss in between."""
+    found = Plan(num_batches=20, max_epochs=3)
+    assert found.total_steps_from(Progress(epoch=1, batch=10, step=10)) == 50
+    assert found.total_steps_from(Progress(epoch=1, epoch_batch=5, batch=15, step=13)) == 13 + 35
+    assert found.total_steps_from(Progress(epoch=3, batch=50, step=48)) == 48
 
 
 def test_steps_of_an_endless_run():
