@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
@@ -15,8 +17,6 @@ from lightlib.callbacks.direction import Direction
 from lightlib.callbacks.monitored import check_monitor, final_at_epoch_end, missing, validates
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
@@ -36,6 +36,9 @@ class EarlyStopping(Callback):
 
     It is checked after each validation, or at the end of each training epoch; the sanity check does not count. Whether
     the run may stop before `min_epochs` and `min_steps` is decided by the Trainer. Stopping is reported once.
+
+    A subclass may override, and a hook may call, the methods that Lightning has for it: `_run_early_stopping_check`,
+    `_evaluate_stopping_criteria`, `_should_skip_check`, `_validate_condition_metric` and `_improvement_message`.
 
     Args:
         monitor: The metric.
@@ -69,6 +72,8 @@ class EarlyStopping(Callback):
     """
 
     after_module: bool = True
+    mode_dict: ClassVar[dict[str, Callable[..., Tensor]]] = {"min": torch.lt, "max": torch.gt}
+    order_dict: ClassVar[dict[str, str]] = {"min": "<", "max": ">"}
 
     def __init__(
         self,
@@ -110,7 +115,8 @@ class EarlyStopping(Callback):
         self._use_mode(self._direction.first_mode)
         self.stopping_reason = EarlyStoppingReason.NOT_STOPPED
         self.stopping_reason_message: str | None = None
-        self._validated = False
+        self._validated = self._is_early = False
+        self._is_final_at_epoch_end: bool | None = None  # whether the metric is, if the user has not chosen
         self._once = report.Once()
 
     def __repr__(self) -> str:
@@ -121,6 +127,11 @@ class EarlyStopping(Callback):
         """Several of these can be used together when they differ in metric or mode."""
         return self._generate_state_key(monitor=self.monitor, mode=self._direction.of_state_key)
 
+    @property
+    def monitor_op(self) -> Callable[..., Tensor]:
+        """The comparison by which a metric is better than another."""
+        return self.mode_dict[self.mode]
+
     def _use_mode(self, mode: str) -> None:
         self.mode = mode
         self.min_delta = abs(self.min_delta) if mode == "max" else -abs(self.min_delta)
@@ -130,6 +141,7 @@ class EarlyStopping(Callback):
         """Find which way is better when `fit` begins, if it is not given."""
         if stage == "fit":
             self._follow(self._direction.settle(self.mode, trainer, pl_module))
+            self._is_final_at_epoch_end = trainer.val_check_interval == 1.0 and trainer.check_val_every_n_epoch == 1
 
     def _follow(self, mode: str) -> None:
         if mode != self.mode:
@@ -137,65 +149,97 @@ class EarlyStopping(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         self._validated = False
+        self._is_final_at_epoch_end = final_at_epoch_end(trainer)
         self.stopping_reason, self.stopping_reason_message = EarlyStoppingReason.NOT_STOPPED, None
+
+    # when to check
+
+    @property
+    def _check_on_train_epoch_end(self) -> bool | None:
+        chosen = self.check_on_train_epoch_end
+        return self._is_final_at_epoch_end if chosen is None else chosen
+
+    @_check_on_train_epoch_end.setter
+    def _check_on_train_epoch_end(self, value: bool | None) -> None:
+        self.check_on_train_epoch_end = value
+
+    def _should_skip_check(self, trainer: Trainer) -> bool:
+        """Whether this hook is not one of the training. A subclass may skip more."""
+        return trainer.state.fn != "fit" or trainer.sanity_checking
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.state.fn != "fit":
             return
         self._follow(self._direction.look(self.mode, trainer))
-        if trainer.sanity_checking:
-            return
-        self._validated = True
-        if not self._at_epoch_end(trainer):
-            self._check(trainer)
+        self._is_final_at_epoch_end = final_at_epoch_end(trainer)
+        self._validated = self._validated or not trainer.sanity_checking
+        if not (self._check_on_train_epoch_end or self._should_skip_check(trainer)):
+            self._run_early_stopping_check(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
-        if not self._at_epoch_end(trainer):
+        self._is_final_at_epoch_end = final_at_epoch_end(trainer)
+        if not self._check_on_train_epoch_end or self._should_skip_check(trainer):
             return
         if trainer.world_size > 1 and trainer.run is not None:
             trainer.run.results.reduce()  # what the module has logged in this very hook
         chosen = self.check_on_train_epoch_end is not None
         if chosen or not validates(trainer) or trainer.progress.validated == trainer.progress.batch:
-            self._check(trainer)  # an epoch that was cut before its validation has no new number
+            self._run_early_stopping_check(trainer)  # an epoch that was cut before its validation has no new number
 
-    def _at_epoch_end(self, trainer: Trainer) -> bool:
-        chosen = self.check_on_train_epoch_end
-        return final_at_epoch_end(trainer) if chosen is None else chosen
+    # the check
 
-    def _check(self, trainer: Trainer) -> None:
+    def _run_early_stopping_check(self, trainer: Trainer) -> None:
+        """Compare the metric as it is now, and stop the run if it is time."""
         if trainer.fast_dev_run:
             return
         self._follow(self._direction.look(self.mode, trainer))
-        metrics = trainer.callback_metrics
-        value = metrics.get(self.monitor)
-        current = None if value is None else torch.as_tensor(value).detach().squeeze().cpu()
+        logs = dict(trainer.callback_metrics)
+        value = logs.pop(self.monitor, None)
         # A metric of a step differs between ranks; all must decide the same.
-        current = trainer.strategy.broadcast(current)
-        if current is None:
-            self._metric_is_missing(trainer, list(metrics))
+        current = trainer.strategy.broadcast(None if value is None else torch.as_tensor(value).detach().cpu())
+        if current is not None:
+            logs[self.monitor] = current
+        self._is_early = validates(trainer) and not self._validated
+        if not self._validate_condition_metric(logs):
             return
-        reason, message = self._evaluate(current)
-        if reason is not EarlyStoppingReason.NOT_STOPPED:
+        stops, message = self._evaluate_stopping_criteria(logs[self.monitor].squeeze())
+        if trainer.strategy.reduce_boolean_decision(stops, all=False):
             trainer.should_stop = True
             self.stopped_epoch = trainer.current_epoch
-            self.stopping_reason, self.stopping_reason_message = reason, message
-            report.info(f"EarlyStopping at current_epoch={trainer.current_epoch}: {self.stopping_reason_message}")
+            self.stopping_reason_message = message
+            report.info(
+                f"EarlyStopping at current_epoch={trainer.current_epoch}" + (f": {message}" if message else ".")
+            )
         elif self.verbose and message:
             report.info(message)
 
-    def _metric_is_missing(self, trainer: Trainer, logged: list[str]) -> None:
-        if validates(trainer) and not self._validated:
-            return  # resumed, or cut, before the first validation of this run
-        error = missing("EarlyStopping", self.monitor, logged)
+    def _validate_condition_metric(self, logs: Mapping[str, Tensor]) -> bool:
+        """Whether the metric is among the logged ones; an error or a warning if it should be by now."""
+        if self.monitor in logs:
+            return True
+        if self._is_early:
+            return False  # resumed, or cut, before the first validation of this run
+        error = missing("EarlyStopping", self.monitor, list(logs))
         if self.strict:
             raise error
         self._once.warn("missing", str(error), report.PossibleUserWarning)
+        return False
 
     def _better(self, value: Tensor | float, than: Tensor | float) -> bool:
         return bool(value < than) if self.mode == "min" else bool(value > than)
 
-    def _evaluate(self, current: Tensor) -> tuple[EarlyStoppingReason, str]:
-        """Return whether and why to stop, and a message; note an improvement."""
+    def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
+        """Return whether to stop, and why, or a message for `verbose`; note an improvement or the reason."""
+        reason, message = self._evaluate(current)
+        stops = reason is not EarlyStoppingReason.NOT_STOPPED
+        if stops:
+            self.stopping_reason = reason
+        return stops, message
+
+    def _improvement_message(self, current: Tensor) -> str:
+        return f"{self.monitor!r} improved from {self.best_score.item():.5g} to {current.item():.5g}."
+
+    def _evaluate(self, current: Tensor) -> tuple[EarlyStoppingReason, str | None]:
         name, value, best = self.monitor, f"{current.item():.5g}", f"{self.best_score.item():.5g}"
         if self.check_finite and not torch.isfinite(current):
             return (
@@ -210,13 +254,14 @@ class EarlyStopping(Callback):
             message = f"{name!r} = {value} is worse than the divergence threshold {self.divergence_threshold}."
             return EarlyStoppingReason.DIVERGENCE_THRESHOLD, message
         if self._better(current - self.min_delta, self.best_score):
+            message = self._improvement_message(current)
             self._improve(current)
-            return EarlyStoppingReason.NOT_STOPPED, f"{name!r} improved from {best} to {value}."
+            return EarlyStoppingReason.NOT_STOPPED, message
         self.wait_count += 1
         if self.wait_count >= self.patience:
             message = f"{name!r} has not improved in the last {self.wait_count} checks; the best was {best}."
             return EarlyStoppingReason.PATIENCE_EXHAUSTED, message
-        return EarlyStoppingReason.NOT_STOPPED, ""
+        return EarlyStoppingReason.NOT_STOPPED, None
 
     def _improve(self, current: Tensor) -> None:
         if self._better(current, self.best_score):

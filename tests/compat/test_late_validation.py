@@ -59,8 +59,8 @@ def test_files_are_saved_after_validations_only(conventions, tmp_path):  # the n
 @pytest.mark.parametrize("monitor", ["val_loss", "loss"])
 def test_the_metric_is_compared_after_validations_only(monitor):
     stopper, compared = EarlyStopping(monitor), []
-    evaluate = stopper._evaluate
-    stopper._evaluate = lambda current: compared.append(stopper.wait_count) or evaluate(current)
+    evaluate = stopper._evaluate_stopping_criteria
+    stopper._evaluate_stopping_criteria = lambda current: compared.append(stopper.wait_count) or evaluate(current)
     with following(LIGHTNING):
         fitted(stopper)
     assert len(compared) == 2

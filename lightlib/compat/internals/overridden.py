@@ -15,8 +15,7 @@ _NOT_CALLED: dict[str, frozenset[str]] = {
         "ModelCheckpoint": """_find_last_checkpoints _format_checkpoint_name _save_topk_checkpoint
             _should_remove_checkpoint _should_save_on_exception _should_save_on_train_epoch_end
             _should_skip_saving_checkpoint""",
-        "EarlyStopping": """_evaluate_stopping_criteria _improvement_message _log_info _run_early_stopping_check
-            _should_skip_check _validate_condition_metric""",
+        "EarlyStopping": "_log_info",
         "LearningRateMonitor": """_add_prefix _add_suffix _check_duplicates_and_update_name _extract_stats
             _find_names_from_optimizers _find_names_from_schedulers _get_optimizer_stats _remap_keys""",
         "Timer": "_check_time_remaining",
