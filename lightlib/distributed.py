@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -137,7 +137,7 @@ def all_gather_object(value: T) -> list[T]:
     return _collectives().all_gather_object(value)
 
 
-def all_reduce(value: Any, op: str = "mean") -> Any:
+def all_reduce(value: Any, op: Literal["mean", "sum", "min", "max"] = "mean") -> Any:
     """Return the mean, sum, minimum or maximum over all processes of each tensor and number in a collection.
 
     Args:

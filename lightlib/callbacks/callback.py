@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
     import torch
     from torch.optim import Optimizer
+    from typing_extensions import Unpack
 
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
+    from lightlib.signatures import Loggable, Loggables, LogOptions
 
 PRIORITIES: dict[str, int] = {
     "highest": 0,
@@ -63,7 +65,7 @@ class Callback:
     def _generate_state_key(self, **arguments: Any) -> str:
         return f"{type(self).__qualname__}{arguments!r}"
 
-    def log(self, name: str, value: Any, **arguments: Any) -> None:
+    def log(self, name: str, value: Loggable, **arguments: Unpack[LogOptions]) -> None:
         """Log a value as ``pl_module.log(name, value, …)`` does, in the hooks in which that may be called.
 
         Raises:
@@ -71,7 +73,7 @@ class Callback:
         """
         self._attached().log(name, value, **arguments)
 
-    def log_dict(self, dictionary: Mapping[str, Any], **arguments: Any) -> None:
+    def log_dict(self, dictionary: Loggables, **arguments: Unpack[LogOptions]) -> None:
         """Log several values as ``pl_module.log_dict(dictionary, …)`` does.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Union
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from typing_extensions import NotRequired, Required
 
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.fabric.wrapped import FabricOptimizer
+from lightlib.signatures import StepOutput
 
 if TYPE_CHECKING:
     from comet_ml import ExistingExperiment, Experiment, OfflineExperiment
@@ -46,7 +47,7 @@ __all__ = [
     "comet_experiment",
 ]
 
-STEP_OUTPUT = Tensor | Mapping[str, Any] | None
+STEP_OUTPUT = StepOutput
 TRAIN_DATALOADERS = Any
 EVAL_DATALOADERS = Any
 LRSchedulerTypeTuple = (LRScheduler, ReduceLROnPlateau)
@@ -93,7 +94,7 @@ class LRSchedulerConfigType(TypedDict, total=False):
 
     scheduler: Required[LRSchedulerTypeUnion]
     name: str | None
-    interval: str
+    interval: Literal["epoch", "step", "batch", "manual"]
     frequency: int
     reduce_on_plateau: bool
     monitor: str | None

@@ -21,7 +21,7 @@ from lightlib.core import check, spawned
 from lightlib.core.calls import TrainerCalls
 from lightlib.core.default_callbacks import all_callbacks
 from lightlib.core.module.datamodule import DataModule
-from lightlib.core.module.module import ClipAlgorithm, Module
+from lightlib.core.module.module import Module
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.run import loop
@@ -48,6 +48,7 @@ from lightlib.errors import ArgumentTypeError, shown
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
+from lightlib.signatures import ClipAlgorithm, PrecisionName, ProfilerName
 from lightlib.strategies.strategy import Strategy
 
 Duration = str | timedelta | dict[str, int]
@@ -137,7 +138,7 @@ class Trainer(TrainerCalls):
         strategy: str | Strategy = "auto",
         devices: list[int] | str | int = "auto",
         num_nodes: int = 1,
-        precision: str | int | Precision | None = None,
+        precision: PrecisionName | Precision | None = None,
         logger: Logger | Iterable[Logger] | bool | str | None = None,
         callbacks: CallbacksArgument | None = None,
         fast_dev_run: int | bool = False,
@@ -167,7 +168,7 @@ class Trainer(TrainerCalls):
         benchmark: bool | None = None,
         inference_mode: bool = True,
         use_distributed_sampler: bool = True,
-        profiler: Profiler | str | None = None,
+        profiler: Profiler | ProfilerName | None = None,
         detect_anomaly: bool = False,
         barebones: bool = False,
         plugins: Plugin | list[Plugin] | None = None,

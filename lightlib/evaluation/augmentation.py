@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-_STAGES = ("val", "test", "predict")
+_Stage = Literal["val", "test", "predict"]
+_STAGES: tuple[_Stage, ...] = get_args(_Stage)
 _MERGES = ("mean", "max")
 _FIX = "TestTimeAugmentation([lambda x: x.flip(-1)])"
 
@@ -58,7 +59,7 @@ class TestTimeAugmentation(Callback):
         merge: Literal["mean", "max"] | Callable[[list[Any]], Any] = "mean",
         original: bool = True,
         module: str | None = None,
-        stages: str | tuple[str, ...] | list[str] = ("test", "predict"),
+        stages: _Stage | Sequence[_Stage] = ("test", "predict"),
     ) -> None:
         super().__init__()
         self._views = _checked_views(augmentations)

@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage import filesystem
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-STAGES = ("val", "test", "predict")
+Stage = Literal["val", "test", "predict"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
 _INDEX, _FORMAT = "index.json", 2  # 1: without checksums
 _OURS = re.compile(r"index\.json|loader\d+\.batch\d{6,}\.rank\d+\.pt")
 
@@ -116,7 +117,7 @@ class PredictionDump(Callback):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        stages: str | tuple[str, ...] | list[str] = ("test", "predict"),
+        stages: Stage | Sequence[Stage] = ("test", "predict"),
         select: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         overwrite: bool = False,
     ) -> None:

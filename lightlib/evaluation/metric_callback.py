@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-_STAGES = ("train", "val", "test")
+_Stage = Literal["train", "val", "test"]
+_STAGES: tuple[_Stage, ...] = get_args(_Stage)
 _OF_LOADER = "/dataloader_idx_"
 
 
@@ -59,7 +60,7 @@ class MetricCallback(Callback):
     def __init__(
         self,
         metrics: Any,
-        stages: str | tuple[str, ...] | list[str] = "val",
+        stages: _Stage | Sequence[_Stage] = "val",
         inputs: Callable[[Any, Any], Any] | None = None,
         prefix: str | None = None,
         prog_bar: bool = False,
@@ -145,8 +146,16 @@ class MetricCallback(Callback):
             ending = f"{_OF_LOADER}{index}" if several else ""
             for name, value in _computed(trainer, measures, sharing).items():
                 # All ranks log the same number, of which the maximum is exact.
-                options = {"on_step": False, "on_epoch": True, "reduce_fx": "max", "prog_bar": self.prog_bar}
-                self.log(f"{start}{name}{ending}", value, add_dataloader_idx=False, batch_size=1, **options)
+                self.log(
+                    f"{start}{name}{ending}",
+                    value,
+                    prog_bar=self.prog_bar,
+                    on_step=False,
+                    on_epoch=True,
+                    reduce_fx="max",
+                    add_dataloader_idx=False,
+                    batch_size=1,
+                )
         del self._measures[stage]
 
     def _start(self, stage: str) -> str:

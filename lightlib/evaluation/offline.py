@@ -10,7 +10,7 @@ import torch
 
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
-from lightlib.evaluation.dump import STAGES, DumpIndex, file_of
+from lightlib.evaluation.dump import STAGES, DumpIndex, Stage, file_of
 from lightlib.evaluation.exchange import read
 from lightlib.evaluation.measures import Measure, measures_of, preds_and_target
 
@@ -20,7 +20,7 @@ _OWNER = "evaluate_offline"
 def evaluate_offline(
     path: str | os.PathLike[str],
     metrics: Any,
-    stage: str | None = None,
+    stage: Stage | None = None,
     inputs: Callable[[Any, Any], Any] | None = None,
     prefix: str = "{stage}_",
 ) -> dict[str, float]:
@@ -85,7 +85,7 @@ def _states(folder: str, templates: list[Measure], loader: int, place: int, coun
     return [measure.state() for measure in measures]
 
 
-def _stage_in(path: str, given: str | None) -> str:
+def _stage_in(path: str, given: Stage | None) -> Stage:
     if given is not None:
         if given not in STAGES:
             raise UnknownNameError(f"stage of {_OWNER}", given, STAGES, fix=f"{_OWNER}(…, stage='test')")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-_STAGES = ("train", "val", "test", "predict")
+_Stage = Literal["train", "val", "test", "predict"]
+_STAGES: tuple[_Stage, ...] = get_args(_Stage)
 
 
 class SampleVisualizer(Callback):
@@ -58,7 +59,7 @@ class SampleVisualizer(Callback):
         num_samples: int = 8,
         every_n_batches: int | None = None,
         columns: int | None = None,
-        stages: str | tuple[str, ...] | list[str] = "val",
+        stages: _Stage | Sequence[_Stage] = "val",
     ) -> None:
         super().__init__()
         if draw is not None and not callable(draw):

@@ -23,6 +23,7 @@ from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.words import in_words_of_fabric
 from lightlib.launch.environment.detect import own
 from lightlib.launch.start.spawn import launch_function
+from lightlib.signatures import Reduction
 from lightlib.strategies.strategy import Strategy
 from lightlib.tree import map_children, map_tensors, to_device
 
@@ -176,7 +177,7 @@ class Communication:
         given = self._as_tensors("all_gather", data)
         return map_tensors(lambda tensor: self.strategy.all_gather(tensor, group, sync_grads), given)
 
-    def all_reduce(self, data: Any, group: Any = None, reduce_op: str | None = "mean") -> Any:
+    def all_reduce(self, data: Any, group: Any = None, reduce_op: Reduction | None = "mean") -> Any:
         """Return the values reduced over all processes, the same on each.
 
         Args:

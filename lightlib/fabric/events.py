@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.fabric.communication import Communication
 from lightlib.loggers.fabric_logger import FabricLogger
+from lightlib.signatures import Reduction
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -93,11 +94,11 @@ class Events(Communication):
             )
         return self._loggers[0]
 
-    def log(self, name: str, value: Any, step: int | None = None) -> None:
+    def log(self, name: str, value: SupportsFloat, step: int | None = None) -> None:
         """Pass one value to all loggers; see :meth:`log_dict`."""
         self.log_dict({name: value}, step)
 
-    def log_dict(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+    def log_dict(self, metrics: Mapping[str, SupportsFloat], step: int | None = None) -> None:
         """Pass values to all loggers, which write on rank 0.
 
         Args:
@@ -143,7 +144,7 @@ class DirectLog:
         logger: bool | None,
         on_step: bool | None,
         on_epoch: bool | None,
-        reduce_fx: Any,
+        reduce_fx: Reduction | Callable[[Any], Any],
         enable_graph: bool,
         sync_dist: bool,
         *rest: Any,
@@ -152,7 +153,7 @@ class DirectLog:
         if logger is False:
             return
         if sync_dist:
-            value = self._fabric.all_reduce(value, reduce_op=reduce_fx if isinstance(reduce_fx, str) else "mean")
+            value = self._fabric.all_reduce(value, reduce_op="mean" if callable(reduce_fx) else reduce_fx)
         self._fabric.log(name, value)
 
 

@@ -40,6 +40,7 @@ from lightlib.fabric.setting_up import SettingUp
 from lightlib.fabric.wrapped import FabricModule
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.precision.precision import Precision
+from lightlib.signatures import PrecisionName
 from lightlib.strategies.strategy import Strategy
 
 Run = TypeVar("Run", bound=Callable[..., Any])
@@ -86,7 +87,7 @@ class Fabric(SettingUp):
         strategy: str | Strategy = "auto",
         devices: list[int] | str | int = "auto",
         num_nodes: int = 1,
-        precision: str | int | Precision | None = None,
+        precision: PrecisionName | Precision | None = None,
         plugins: Plugin | list[Plugin] | None = None,
         callbacks: Any = None,
         loggers: FabricLogger | list[FabricLogger] | None = None,

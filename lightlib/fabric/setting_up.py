@@ -34,6 +34,7 @@ from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.words import in_words_of_fabric
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
 from lightlib.precision.scaler import Scaler
+from lightlib.signatures import Schedule
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
 from lightlib.strategies.state import has_dtensors
 
@@ -50,7 +51,7 @@ class SettingUp(Events):
         self,
         module: nn.Module,
         *optimizers: Optimizer,
-        scheduler: Any = None,
+        scheduler: Schedule | None = None,
         move_to_device: bool = True,
         _reapply_compile: bool = True,
     ) -> Any:

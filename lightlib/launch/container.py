@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
 
@@ -58,7 +58,7 @@ python train.py'
         gpus: str | None = None,
         shm_size: str | None = None,
         options: Sequence[str] = (),
-        engine: str = "docker",
+        engine: Literal["docker", "podman"] = "docker",
     ) -> None:
         super().__init__()
         _check_text(image=image)

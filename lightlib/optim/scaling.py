@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, get_args, overload
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
-RULES = ("linear", "sqrt")
+Rule = Literal["linear", "sqrt"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 @dataclass(frozen=True)
@@ -33,21 +34,21 @@ class Scaling:
     """
 
     ratio: float
-    rule: str = "linear"
+    rule: Rule = "linear"
 
     def __post_init__(self) -> None:
         positive("Scaling", "ratio", self.ratio)
         check_rule("Scaling", self.rule)
 
     @classmethod
-    def of_processes(cls, processes: int, reference: int, rule: str = "linear") -> Scaling:
+    def of_processes(cls, processes: int, reference: int, rule: Rule = "linear") -> Scaling:
         """Return the scaling from `reference` processes to `processes`, each with the same batch size as before."""
         positive("Scaling.of_processes", "processes", processes)
         positive("Scaling.of_processes", "reference", reference)
         return cls(processes / reference, rule)
 
     @classmethod
-    def of_batch(cls, batch_size: int, base: int, rule: str = "linear") -> Scaling:
+    def of_batch(cls, batch_size: int, base: int, rule: Rule = "linear") -> Scaling:
         """Return the scaling from a batch size of `base` to `batch_size`, both over all processes."""
         positive("Scaling.of_batch", "batch_size", batch_size)
         positive("Scaling.of_batch", "base", base)

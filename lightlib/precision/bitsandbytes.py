@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from lightlib.precision.layers import check_layers
 from lightlib.precision.precision import Applies, Precision
 
 M = TypeVar("M", bound=nn.Module)
+Mode = Literal["nf4", "nf4-dq", "fp4", "fp4-dq", "int8", "int8-training"]
 # By mode: arguments of Linear4bit, or of Linear8bitLt.
 _FOUR: dict[str, dict[str, Any]] = {
     "nf4": {"quant_type": "nf4", "compress_statistics": False},
@@ -56,7 +57,10 @@ class BitsandbytesPrecision(Precision):
     ignore_modules: frozenset[str]
 
     def __init__(
-        self, mode: str, dtype: torch.dtype | None = None, ignore_modules: Iterable[str] | None = None
+        self,
+        mode: Mode,
+        dtype: torch.dtype | None = None,
+        ignore_modules: Iterable[str] | None = None,
     ) -> None:
         _package()
         if mode not in {**_FOUR, **_EIGHT}:

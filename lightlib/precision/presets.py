@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 
@@ -35,7 +36,7 @@ class MixedPrecision(Precision):
 
     def __init__(
         self,
-        precision: str = "16-mixed",
+        precision: Literal["16-mixed", "bf16-mixed"] = "16-mixed",
         device: str | None = None,
         scaler: Settings = None,
         *,
@@ -82,7 +83,11 @@ class HalfPrecision(Precision):
     """
 
     def __init__(
-        self, precision: str = "16-true", *, inputs_to_half: Inputs = None, float32_modules: Modules = ()
+        self,
+        precision: Literal["16-true", "bf16-true"] = "16-true",
+        *,
+        inputs_to_half: Inputs = None,
+        float32_modules: Modules = (),
     ) -> None:
         dtypes = {"16-true": torch.float16, "bf16-true": torch.bfloat16}
         _check("HalfPrecision", precision, dtypes)

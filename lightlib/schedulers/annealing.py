@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException, nearest
 from lightlib.schedulers.closed_form import AnnealingLR, between, in_steps, whole
 
-_DECAYS = ("linear", "cosine", "sqrt")
+_Decay = Literal["linear", "cosine", "sqrt"]
+_DECAYS: tuple[_Decay, ...] = get_args(_Decay)
 
 
 def cosine(part: float) -> float:
@@ -151,7 +152,7 @@ class WarmupStableDecayLR(AnnealingLR):
         warmup_steps: int | float = 0,
         decay_steps: int | float = 0.2,
         eta_min: float = 0.0,
-        decay: str = "linear",
+        decay: _Decay = "linear",
         last_epoch: int = -1,
     ) -> None:
         if decay not in _DECAYS:

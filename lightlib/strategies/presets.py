@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
@@ -18,6 +18,9 @@ from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
 from lightlib.strategies.strategy import Strategy
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import ShardingStrategy
 
 __all__ = [
     "DDPStrategy",
@@ -108,7 +111,7 @@ class FSDPStrategy(MeshStrategy):
     def __init__(
         self,
         *,
-        sharding_strategy: str = "FULL_SHARD",
+        sharding_strategy: Literal["FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD"] | ShardingStrategy = "FULL_SHARD",
         device_mesh: tuple[int, int] | None = None,
         auto_wrap_policy: Sequence[str] | set[type[nn.Module]] | Callable[[str, nn.Module], bool] | None = None,
         activation_checkpointing: bool | ActivationCheckpoint = False,
@@ -239,8 +242,8 @@ class ModelParallelStrategy(MeshStrategy):
 
     def __init__(
         self,
-        data_parallel_size: int | str = "auto",
-        tensor_parallel_size: int | str = "auto",
+        data_parallel_size: int | Literal["auto"] = "auto",
+        tensor_parallel_size: int | Literal["auto"] = "auto",
         save_distributed_checkpoint: bool = True,
         *,
         process_group_backend: str | None = None,

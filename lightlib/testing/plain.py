@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,7 +67,9 @@ def _loss(module: Module, batch: Any, index: int) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "self.log")  # there is no run to log to
         output = module.training_step(batch, index)
-    return output["loss"] if isinstance(output, dict) else output  # type: ignore[no-any-return]
+    loss = output["loss"] if isinstance(output, Mapping) else output
+    assert isinstance(loss, Tensor)
+    return loss
 
 
 def _configured(module: Module) -> tuple[Optimizer, torch.optim.lr_scheduler.LRScheduler | None]:

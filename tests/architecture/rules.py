@@ -23,7 +23,7 @@ PACKAGE = "lightlib"
 # to its left up to the nearest `|`. Those on the two sides of a `|` do not import each other.
 ORDER = (
     "version | start_folder",
-    "lazy | safe_files | torch_private | tree | errors > paths > report > conventions > registry",
+    "lazy | safe_files | signatures | torch_private | tree | errors > paths > report > conventions > registry",
     "accelerators",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | transforms | loggers.media > loggers > loggers.services",

@@ -11,6 +11,7 @@ import torch
 import yaml
 from jsonargparse import Namespace, lazy_instance
 
+from lightlib import registry
 from lightlib.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
 from lightlib.cli import LightningCLI, instantiate_class
@@ -19,6 +20,7 @@ from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
+from lightlib.precision import Precision
 from lightlib.profilers import PyTorchProfiler, SimpleProfiler
 from lightlib.report import PossibleUserWarning
 from lightlib.strategies import DDPStrategy
@@ -262,6 +264,13 @@ def test_objects_of_every_kind_in_the_trainer():
     assert trainer.precision == "bf16-mixed"
     assert type(trainer.profiler) is SimpleProfiler
     assert [c.save_top_k for c in trainer.callbacks if isinstance(c, ModelCheckpoint)] == [2]
+
+
+def test_a_precision_that_type_checkers_do_not_know_reaches_the_trainer(monkeypatch):
+    mine = Precision("mine", torch.float64, torch.float64, torch.float64)
+    monkeypatch.setitem(registry._registered, ("precision", "mine"), lambda: mine)
+    assert built("--trainer.precision=mine").trainer.precision_plugin is mine
+    assert built("--trainer.precision=64").trainer.precision == "64-true"
 
 
 def test_dataclasses_in_dataclasses():

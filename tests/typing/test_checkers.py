@@ -16,10 +16,12 @@ from tests.processes import programs
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PROGRAMS = [HERE / "planted_errors.py", HERE / "realistic.py"]
+PLANTED_ERRORS = HERE / "planted_errors.py"
+RIGHT = [HERE / "realistic.py", HERE / "right_forms.py"]
+PROGRAMS = [PLANTED_ERRORS, *RIGHT]
 PLANTED = [
     number
-    for number, line in enumerate(PROGRAMS[0].read_text(encoding="utf-8").splitlines(), 1)
+    for number, line in enumerate(PLANTED_ERRORS.read_text(encoding="utf-8").splitlines(), 1)
     if line.endswith("# planted")
 ]
 PYRIGHT = Path(sys.executable).with_name("basedpyright")
@@ -45,13 +47,13 @@ def by_line(found):
 
 
 def check(found):
-    wrong = by_line(one for one in found if Path(one[0]) != PROGRAMS[0])
+    wrong = by_line(one for one in found if Path(one[0]) != PLANTED_ERRORS)
     assert not wrong
     assert sorted({line for _, line, _ in found}) == PLANTED, by_line(found)
 
 
-def test_twelve_errors_are_planted():
-    assert len(PLANTED) == 12
+def test_as_many_errors_are_planted_as_are_marked():
+    assert len(PLANTED) == 110
 
 
 @pytest.mark.processes
@@ -78,10 +80,13 @@ def test_pyright_finds_the_planted_errors_and_no_others(tmp_path):
 
 
 @pytest.mark.processes
-def test_the_program_without_errors_runs():
-    ended = programs.run(PROGRAMS[1])
+@pytest.mark.parametrize(
+    ("program", "last"), [(RIGHT[0], "torch.Size([16]) 0.1 1"), (RIGHT[1], "('val', 'test') True")]
+)
+def test_programs_without_errors_run(program, last):
+    ended = programs.run(program)
     assert ended.returncode == 0, ended.stderr
-    assert "torch.Size([16]) 0.1 1" in ended.stdout
+    assert last in ended.stdout
 
 
 def test_the_marker_of_types_is_part_of_the_package():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, nearest
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-STAGES = ("fit", "validate", "test")
+_Stage = Literal["fit", "validate", "test"]
+STAGES: tuple[_Stage, ...] = get_args(_Stage)
 
 
 class UnexpectedMetricsError(LightlibError, AssertionError):
@@ -48,7 +49,9 @@ class ExpectedMetrics(Callback):
     after_module = True  # its `on_*_end` sees the values that the module logs last
     priority = "lowest"
 
-    def __init__(self, expected: Mapping[str, Any], rtol: float = 0.01, atol: float = 0.0, stage: str = "fit") -> None:
+    def __init__(
+        self, expected: Mapping[str, Any], rtol: float = 0.01, atol: float = 0.0, stage: _Stage = "fit"
+    ) -> None:
         super().__init__()
         given: Any = expected
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):

@@ -11,7 +11,7 @@ import torch
 
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.records.windows import Window, check_method, check_window, smoothed
+from lightlib.callbacks.records.windows import Method, Window, check_method, check_window, smoothed
 from lightlib.errors import UnknownNameError
 from lightlib.loggers.logger import number
 
@@ -146,7 +146,7 @@ class History(Callback):
         """
         return self._find(name).values[-1]
 
-    def smoothed(self, name: str, window: Window = 20, method: str = "mean") -> float:
+    def smoothed(self, name: str, window: Window = 20, method: Method = "mean") -> float:
         """Return one number for the newest values of a metric; NaN if one of them is NaN.
 
         Args:

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit, remaining_in_run
 from lightlib.callbacks.progress.text import clock
-from lightlib.callbacks.records.windows import check_method, check_window, smoothed
+from lightlib.callbacks.records.windows import Method, Window, check_method, check_window, smoothed
 from lightlib.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class MetricPrinter(Callback):
         self,
         every_n_batches: int = 10,
         by_epoch: bool = True,
-        window: int | Literal["epoch", "global"] = 10,
-        smoothing: Mapping[str, str] | None = None,
+        window: Window = 10,
+        smoothing: Mapping[str, Method] | None = None,
         digits: int = 4,
         hierarchy: bool = True,
     ) -> None:

@@ -11,6 +11,7 @@ from lightlib.callbacks.arguments import check_int
 from lightlib.errors import UnknownNameError
 
 Window = int | Literal["epoch", "global"]
+Method = Literal["mean", "median", "min", "max", "latest"]
 
 
 def check_window(owner: str, window: object) -> None:
@@ -40,7 +41,7 @@ def check_method(owner: str, method: object) -> None:
         raise UnknownNameError(f"method of {owner}", str(method), tuple(METHODS), fix="method='mean'")
 
 
-def smoothed(values: Sequence[float], method: str) -> float:
+def smoothed(values: Sequence[float], method: Method) -> float:
     """Return one number for the values of a window; NaN if one of them is NaN, or if there are none.
 
     Args:
@@ -64,7 +65,7 @@ def _latest(values: Sequence[float]) -> float:
     return values[-1]
 
 
-METHODS: dict[str, Callable[[Sequence[float]], float]] = {
+METHODS: dict[Method, Callable[[Sequence[float]], float]] = {
     "mean": _mean,
     "median": statistics.median,
     "min": min,

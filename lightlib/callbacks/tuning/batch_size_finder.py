@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
@@ -52,7 +52,7 @@ class BatchSizeFinder(Callback):
 
     def __init__(
         self,
-        mode: str = "power",
+        mode: Literal["power", "binsearch"] = "power",
         steps_per_trial: int = 3,
         init_val: int = 2,
         max_trials: int = 25,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
@@ -56,7 +56,7 @@ class LearningRateFinder(Callback):
         min_lr: float = 1e-8,
         max_lr: float = 1,
         num_training_steps: int = 100,
-        mode: str = "exponential",
+        mode: Literal["exponential", "linear"] = "exponential",
         early_stop_threshold: float | None = 4.0,
         update_attr: bool = True,
         attr_name: str = "",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import MisconfigurationException
-from lightlib.optim.scaling import Scaling, check_rule, positive
+from lightlib.optim.scaling import Rule, Scaling, check_rule, positive
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -38,7 +38,7 @@ class LearningRateScaler(Callback):
         256
     """
 
-    def __init__(self, base_batch_size: int, rule: str = "linear") -> None:
+    def __init__(self, base_batch_size: int, rule: Rule = "linear") -> None:
         super().__init__()
         name = type(self).__name__
         positive(name, "base_batch_size", base_batch_size)

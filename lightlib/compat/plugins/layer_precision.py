@@ -45,7 +45,7 @@ class BitsandbytesPrecision(_Replacing, bitsandbytes.BitsandbytesPrecision):
     """
 
     def __init__(
-        self, mode: str, dtype: torch.dtype | None = None, ignore_modules: Iterable[str] | None = None
+        self, mode: bitsandbytes.Mode, dtype: torch.dtype | None = None, ignore_modules: Iterable[str] | None = None
     ) -> None:
         self._stand_for(bitsandbytes.BitsandbytesPrecision(mode, dtype, ignore_modules))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -294,7 +294,9 @@ class MixedPrecision(Precision, ours.MixedPrecision):
         torch.bfloat16
     """
 
-    def __init__(self, precision: str = "16-mixed", device: str | None = None, scaler: Any = None) -> None:
+    def __init__(
+        self, precision: Literal["16-mixed", "bf16-mixed"] = "16-mixed", device: str | None = None, scaler: Any = None
+    ) -> None:
         ours.MixedPrecision.__init__(self, precision, device, scaler)
         self.precision, self._device = precision, device
 
@@ -326,7 +328,7 @@ class HalfPrecision(Precision, ours.HalfPrecision):
         precision: ``"16-true"`` or ``"bf16-true"``.
     """
 
-    def __init__(self, precision: str = "16-true") -> None:
+    def __init__(self, precision: Literal["16-true", "bf16-true"] = "16-true") -> None:
         ours.HalfPrecision.__init__(self, precision)
         self.precision = precision
 

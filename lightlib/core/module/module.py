@@ -22,17 +22,17 @@ from lightlib.core.optimization.schedules import step_scheduler
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.errors import LoggingError, MisconfigurationException
+from lightlib.signatures import ClipAlgorithm, OptimizersAndSchedules, Reduction, StepOutput
 from lightlib.tree import map_children
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from lightlib.callbacks.callback import Callback
     from lightlib.core.metrics.results import Results
     from lightlib.core.trainer import Trainer
     from lightlib.loggers.logger import Logger
-
-Reduction = Literal["mean", "sum", "min", "max", "avg"]
-ClipAlgorithm = Literal["norm", "value"]
+    from lightlib.signatures import Loggable, Loggables
 
 report.share_rank()
 
@@ -96,7 +96,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
         return scripted
 
     # the steps
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+    def training_step(self, *args: Any, **kwargs: Any) -> StepOutput:
         """Compute the loss of one batch: ``training_step(batch, batch_idx)``, or ``(batch)`` alone.
 
         Returns:
@@ -121,7 +121,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
         return self(args[0] if args else kwargs.get("batch"))
 
     # optimization
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self) -> OptimizersAndSchedules:
         """Return optimizers and schedules: an Optimizer, several, a dict with ``lr_scheduler``, … (see the docs)."""
         raise NotImplementedError
 
@@ -273,7 +273,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
     def log(
         self,
         name: str,
-        value: Any,
+        value: Loggable,
         prog_bar: bool = False,
         logger: bool | None = None,
         on_step: bool | None = None,
@@ -319,7 +319,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
 
     def log_dict(
         self,
-        dictionary: Mapping[str, Any],
+        dictionary: Loggables,
         prog_bar: bool = False,
         logger: bool | None = None,
         on_step: bool | None = None,
@@ -462,7 +462,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
         return gathered(data, gather)
 
     # building, saving, sharing
-    def configure_callbacks(self) -> Any:
+    def configure_callbacks(self) -> Callback | type[Callback] | Iterable[Callback | type[Callback] | None] | None:
         """Return callbacks to add to the Trainer's; one replaces a Trainer callback of the same class."""
         return []
 
@@ -508,7 +508,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
     def to_torchscript(
         self,
         file_path: str | Path | None = None,
-        method: str | None = "script",
+        method: Literal["script", "trace"] | None = "script",
         example_inputs: Any = None,
         **kwargs: Any,
     ) -> Any:
@@ -526,8 +526,8 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
         self,
         file_path: str | Path | IO[bytes] | None = None,
         input_sample: Any = None,
-        ir: str = "default",
-        output_format: str = "exported_program",
+        ir: Literal["default", "dynamo", "ts"] = "default",
+        output_format: Literal["exported_program", "torchscript"] = "exported_program",
         retrace: bool = False,
         default_device: str | torch.device = "cuda",
         **compile_kwargs: Any,

@@ -12,7 +12,7 @@ from functools import partial
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -112,11 +112,11 @@ class DeepSpeedStrategy(Strategy):
         *,
         config: Mapping[str, Any] | str | Path | None = None,
         zero_optimization: bool = True,
-        remote_device: str | None = None,
+        remote_device: Literal["cpu", "nvme"] | None = None,
         offload_optimizer: bool = False,
         offload_parameters: bool = False,
-        offload_optimizer_device: str = "cpu",
-        offload_params_device: str = "cpu",
+        offload_optimizer_device: Literal["cpu", "nvme"] = "cpu",
+        offload_params_device: Literal["cpu", "nvme"] = "cpu",
         nvme_path: str = "/local_nvme",
         pin_memory: bool = False,
         overlap_comm: bool = True,
@@ -124,7 +124,7 @@ class DeepSpeedStrategy(Strategy):
         allgather_bucket_size: int = 200_000_000,
         reduce_bucket_size: int = 200_000_000,
         sub_group_size: int = 1_000_000_000_000,
-        logging_batch_size_per_gpu: int | str = "auto",
+        logging_batch_size_per_gpu: int | Literal["auto"] = "auto",
         logging_level: int = logging.WARNING,
         process_group_backend: str | None = None,
         timeout: timedelta | float | None = None,

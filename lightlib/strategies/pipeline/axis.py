@@ -17,7 +17,7 @@ from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters, St
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
 from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.cut import Cut
-from lightlib.strategies.pipeline.schedule import Kind, kind_of, placed
+from lightlib.strategies.pipeline.schedule import Kind, ScheduleName, kind_of, placed
 from lightlib.strategies.pipeline.split import Split, Unit, find_split, outside
 from lightlib.strategies.pipeline.stage import keep
 from lightlib.strategies.pipeline.training import Training
@@ -76,7 +76,7 @@ class Pipeline(Axis):
         self,
         size: int = 1,
         *,
-        schedule: str = "1f1b",
+        schedule: ScheduleName = "1f1b",
         microbatches: int | None = None,
         stages_per_rank: int | None = None,
         stages: Sequence[Any] = (),
