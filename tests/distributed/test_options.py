@@ -281,7 +281,7 @@ FSDP: dict[str, dict[str, Any]] = {
     "activation_checkpointing": {"activation_checkpointing": True},
     "policy": {"activation_checkpointing_policy": {Block}},
 }
-UNITS = {"classes": 4, "patterns": 2 + 4, "function": 4, "keeps": 7}
+UNITS = {"classes": 4, "patterns": 2 + 4, "function": 4, "keeps": 4}
 
 
 def fsdp(rank: int) -> Any:

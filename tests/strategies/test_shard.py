@@ -43,10 +43,18 @@ def site_of(mesh=None, automatic=True, **plan):
     )  # fmt: skip
 
 
-def units(axis, site):
-    module = Net()
+def units(axis, site, module=None):
+    module = module or Net()
     names = {id(part): name for name, part in module.named_modules()}
     return [names[id(part)] for part in axis._units(module, site)]
+
+
+def chain(layers):
+    return nn.Sequential(*(nn.Linear(*layer) for layer in layers))
+
+
+def sizes(module):
+    return [sum(p.numel() for p in part.parameters()) for part in module]
 
 
 class TestUnits:
@@ -64,6 +72,49 @@ class TestUnits:
         assert units(Shard(2), site_of(automatic=False)) == [
             "heads.b", "heads.a", "blocks.2", "blocks.1", "blocks.0", "embed",
         ]  # fmt: skip
+
+    def test_the_smallest_children_stay_with_the_root(self):
+        """At most half of the largest one together: 20 and 40 of 132, but not 72 more."""
+        module = chain([(4, 4), (4, 8), (8, 8), (8, 12), (12, 10)])
+        assert sizes(module) == [20, 40, 72, 108, 130]
+        assert units(Shard(2), site_of(), module) == ["4", "3", "2"]
+        module = chain([(4, 4), (4, 8), (8, 8), (8, 8), (8, 13)])
+        assert sizes(module) == [20, 40, 72, 72, 117]
+        assert units(Shard(2), site_of(), module) == ["4", "3", "2", "1"]
+
+    def test_children_of_the_same_size_are_units(self):
+        assert units(Shard(2), site_of(), chain([(4, 4), (4, 4)])) == ["1", "0"]
+
+    @pytest.mark.parametrize("axis", [Shard(2, blocks=["?"]), Shard(2, blocks=lambda name, part: bool(name))])
+    def test_chosen_units_may_be_small(self, axis):
+        assert units(axis, site_of(), chain([(4, 1), (4, 4)])) == ["1", "0"]
+        assert units(Shard(2), site_of(blocks=["?"]), chain([(4, 1), (4, 4)])) == ["1", "0"]
+
+    def test_a_list_that_is_never_called_is_no_measure(self):
+        lists = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4), nn.ModuleList([nn.Linear(8, 80)])])
+        assert units(Shard(2), site_of(), nn.ModuleDict({"lists": lists})) == ["lists.1", "lists.0"]
+
+    def test_a_tied_parameter_stays_with_the_root(self):
+        module = chain([(8, 8)] * 4)
+        module[3].weight = module[0].weight
+        assert units(Shard(2), site_of(), module) == ["2", "1"]
+        within = chain([(8, 8)] * 2)
+        within.append(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
+        within[2][1].weight = within[2][0].weight
+        assert units(Shard(2), site_of(), within) == ["2", "1", "0"]
+
+    def test_experts_that_are_sharded_separately_do_not_count(self):
+        module = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 40)) for _ in range(2)), nn.Linear(4, 12))
+        site = site_of()
+        assert units(Shard(2), site, module) == ["1", "0"]
+        site.sharded_separately.append(([block[1] for block in module[:2]], None))
+        assert units(Shard(2), site, module) == ["2", "1"]  # 20, 20 and 60
+
+    def test_in_manual_optimization_small_ones_stay_with_the_child_that_is_called(self):
+        inner = chain([(4, 1), (4, 4), (4, 4)])
+        module = nn.ModuleDict({"model": inner, "head": nn.Linear(4, 1)})
+        assert units(Shard(2), site_of(automatic=False), module) == ["head", "model.2", "model.1", "model"]
+        assert units(Shard(2), site_of(automatic=False), inner) == ["2", "1", "0"]  # each is called by the step
 
     def test_a_name_that_matches_nothing(self):
         with pytest.raises(MisconfigurationException, match=r"blocks='block.\*' matches no module"):

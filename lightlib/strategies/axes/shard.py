@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
 from lightlib.strategies.axes.plan import blocks_of
-from lightlib.torch_private import is_view, shadowed
+from lightlib.torch_private import is_view, shadowed, tied_parameters
 from lightlib.tree import map_tensors
 
 
@@ -85,8 +86,9 @@ class Shard(Sharded):
     Args:
         size: Processes; -1: as many as there are left.
         blocks: Names of the modules that are gathered at once, with wildcards, or a function ``(name, module) ->
-            bool``. Default: those of `parallel_plan`, else the children of the largest ModuleList or Sequential; in
-            manual optimization also every child of the module, which must then be called as one module.
+            bool``. Default: those of `parallel_plan`, else the children of the largest ModuleList or Sequential, but
+            for the smallest ones, which together hold at most half as many parameters as the largest; in manual
+            optimization also every child of the module, which must then be called as one module.
         reshard_after_forward: Drop gathered parameters after forward and gather them again in backward. Default: True,
             but False within a pipeline, whose schedules would compute wrong gradients otherwise.
         cpu_offload: Keep the shards on the CPU, and step there. Default False.
@@ -185,11 +187,13 @@ class Shard(Sharded):
         return compute, reduce
 
     def _units(self, module: nn.Module, site: AxisContext) -> list[nn.Module]:
-        found = list(blocks_of(module, site.plan, self.blocks).values())
+        found = [*filter(_is_called, blocks_of(module, site.plan, self.blocks).values())]
+        if self.blocks is None and not site.plan.blocks:
+            apart = [part for parts, _ in site.sharded_separately for part in parts]
+            found = _large(_untied(found, module), apart)
         if self.blocks is None and not site.automatic:  # for each backward pass, each layer is gathered again
             found += _called(module)
-        inner_first = [part for part in reversed(list(module.modules())) if any(part is one for one in found)]
-        return [part for part in inner_first if not isinstance(part, (nn.ModuleList, nn.ModuleDict))]
+        return [part for part in reversed(list(module.modules())) if any(part is one for one in found)]  # inner first
 
 
 def sharded_roots(module: nn.Module) -> list[FSDPModule]:
@@ -199,11 +203,35 @@ def sharded_roots(module: nn.Module) -> list[FSDPModule]:
     return [root for child in module.children() for root in sharded_roots(child)]
 
 
+def _large(parts: Sequence[nn.Module], apart: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return `parts` without the smallest, which together hold at most half as many parameters as the largest one.
+
+    Each part costs three collectives per step, however small it is. The parameters of `apart` do not count.
+    """
+    elsewhere = {id(parameter) for part in apart for parameter in part.parameters()}
+    sizes = [sum(p.numel() for p in part.parameters() if id(p) not in elsewhere) for part in parts]
+    smallest_first = sorted(range(len(parts)), key=sizes.__getitem__)
+    together = accumulate(sizes[index] for index in smallest_first)
+    small = {index for index, size in zip(smallest_first, together, strict=True) if 2 * size <= max(sizes)}
+    return [part for index, part in enumerate(parts) if index not in small]
+
+
+def _is_called(part: nn.Module) -> bool:
+    return not isinstance(part, (nn.ModuleList, nn.ModuleDict))
+
+
+def _untied(parts: Sequence[nn.Module], module: nn.Module) -> list[nn.Module]:
+    """Return the parts that share no parameter with a layer outside of themselves: a parameter has one unit."""
+    ties = [{layer for layer, _ in places} for places in tied_parameters(module)]
+    inside = ((part, set(part.modules())) for part in parts)
+    return [part for part, layers in inside if not any(tie & layers and tie - layers for tie in ties)]
+
+
 def _called(module: nn.Module) -> list[nn.Module]:
     """Return the children of a module that have parameters; in place of a list of modules, its members."""
     found: list[nn.Module] = []
     for child in module.children():
-        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+        if not _is_called(child):
             found += _called(child)
         elif any(True for _ in child.parameters()):
             found.append(child)
