@@ -21,7 +21,7 @@ from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.data.sharding import DataShard, is_sharded_by_user
 from lightlib.samplers.distributed import DistributedSamplerWrapper, UnrepeatedDistributedSamplerWrapper
 
-PREDICTION = "predict"
+PREDICTION, FABRIC = "predict", "fabric"
 _NOT_BY_NAME = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -35,7 +35,8 @@ def with_distributed_sampler(loader: Any, share: DataShard, stage: str, sequenti
     Args:
         loader: The user's loader.
         share: The share of the data that this process reads.
-        stage: "training", "validation", "test" or "predict".
+        stage: "training", "validation", "test" or "predict"; "fabric" for a loader of a Fabric, which does not shuffle
+            what its own sampler leaves in order.
         sequential: Take the samples in the data set's order (`overfit_batches`).
 
     Example:

@@ -10,10 +10,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from lightlib.conventions import active
 from lightlib.core.check import compiler_of
 from lightlib.core.metrics.results import Results
 from lightlib.core.module.module import Module
 from lightlib.core.setup.loaders import check_loaders
+from lightlib.data.distributed_loader import FABRIC, with_distributed_sampler
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.sharding import DataShard
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
@@ -294,12 +296,14 @@ class SettingUp(Events):
 
     def _loader(self, loader: Any, shards: bool, moves: bool) -> FabricLoader:
         strategy, share, prefetch = self.strategy, None, None
-        if self._replaced.loader is not None:
-            loader = self._replaced.loader(loader)
+        broadcast, gather = strategy.collectives.broadcast, strategy.collectives.all_gather_object
         if strategy.world_size > 1:
-            broadcast, gather = strategy.collectives.broadcast, strategy.collectives.all_gather_object
             deals = shards or strategy.data_size == 1  # with size 1 all read the same data
             share = DataShard(strategy.data_rank, strategy.data_size, broadcast, gather, deals)
+        if shards and active().replaces_samplers and (share is not None or strategy.launcher is not None):
+            loader = with_distributed_sampler(loader, share or DataShard(0, 1, broadcast, gather), FABRIC)
+        if self._replaced.loader is not None:
+            loader = self._replaced.loader(loader)
         move: Callable[[Any, int], Any] | None = None
         if moves and (self.device.type != "cpu" or torch.accelerator.is_available()):
             move = lambda batch, loader: strategy.batch_to_device(batch)  # noqa: E731

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.compat.recorded_programs import record
 
-SINGLE = ["methods", "checkpoints", "wrapping", "scratch"]
-SEVERAL = ["methods", "checkpoints", "hooked", "controlled"]
+SINGLE = ["methods", "checkpoints", "wrapping", "scratch", "samples"]
+SEVERAL = ["methods", "checkpoints", "hooked", "controlled", "samples"]
 CASES = [(name, 1) for name in SINGLE] + [(name, 2) for name in SEVERAL]
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import torch
 from lightning.fabric import Fabric
 from lightning.fabric.strategies import DDPStrategy, SingleDeviceStrategy, Strategy
 from lightning.fabric.strategies.strategy import _BackwardSyncControl
+from samples import samples  # noqa: F401  a case, found by its name
 from torch.utils.data import DataLoader
 
 EVENTS: list = []
