@@ -60,6 +60,7 @@ CLIENTS = (
     Client("rl4co_tour", "rl4co==0.7.0", "REINFORCE on tours, test, checkpoint", "older numpy"),
     Client("mlflow_autolog", "mlflow==3.17.2", "autolog of a Trainer", "older numpy"),
     Client("dvclive_logger", "dvclive==3.49.1", "DVCLiveLogger", "older numpy"),
+    Client("litgpt_pretrain", "litgpt==0.5.13", "GPT with Fabric; again in two processes", "more"),
 )
 
 
