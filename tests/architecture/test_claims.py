@@ -87,28 +87,28 @@ class TestWhatIsNotAvailable:
             ("DDPs", "DDPStrategy"),
         ],
     )
-    def test_the_search_finds_what_is_there(self, words, name):
+    def test_the_search_finds_what_is_there(self, words: str, name: str) -> None:
         assert name in served_by(words)
 
-    def test_the_readme(self):
+    def test_the_readme(self) -> None:
         (stated,) = re.findall(r"Not available: ([^.]*)\.", (ROOT / "README.md").read_text("utf-8"))
         found = {words: served_by(words) for words in re.split(r", | and ", stated)}
         assert not any(found.values()), f"the README lists these as not available: {found}"
 
-    def test_no_page_has_a_table_without_rows(self):
+    def test_no_page_has_a_table_without_rows(self) -> None:
         for page in (ROOT / "docs").rglob("*.md"):
             empty = re.findall(r"^\|[-| ]+\|\n(?!\|)", page.read_text("utf-8"), re.MULTILINE)
             assert not empty, f"{page.name}: a table has no rows"
 
 
 class TestArgumentsOfLightning1:
-    def test_those_without_a_replacement(self):
+    def test_those_without_a_replacement(self) -> None:
         without = {name for name, (place, _) in arguments.REMOVED.items() if place == "no replacement"}
         assert without == {"ipus", "move_metrics_to_cpu"}
         assert {name: served_by(name) for name in without} == {name: [] for name in without}
 
     @pytest.mark.parametrize("name", sorted({**arguments.REMOVED, **arguments.ELSEWHERE}))
-    def test_the_fix_is_python_that_runs(self, name):
+    def test_the_fix_is_python_that_runs(self, name: str) -> None:
         place, fix = {**arguments.REMOVED, **arguments.ELSEWHERE}[name]
         code = fix.replace("{value}", repr(VALUES.get(name, True))).rstrip(".")
         calls = re.findall(r"Trainer\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", code)
@@ -123,7 +123,7 @@ class TestArgumentsOfLightning1:
             eval(call, {}, classes)
 
     @pytest.mark.parametrize("text", [place for place, _ in arguments.REMOVED.values()])
-    def test_the_places_exist(self, text):
+    def test_the_places_exist(self, text: str) -> None:
         for name in re.findall(r"`([^`]+)`", text):
             known = {*inspect.signature(lightlib.Trainer.__init__).parameters, "fit", "dirpath", "ckpt_path"}
             known |= {"prepare_data", "lightlib.tuner.Tuner"}
@@ -131,7 +131,7 @@ class TestArgumentsOfLightning1:
 
 
 @pytest.mark.parametrize("text", [*run_views._INTERNALS.values(), *run_views._REMOVED.values()])
-def test_what_the_trainer_names_in_place_of_lightnings_attributes_exists(text):
+def test_what_the_trainer_names_in_place_of_lightnings_attributes_exists(text: str) -> None:
     trainer = lightlib.Trainer(accelerator="cpu", logger=False)
     owners = {"trainer": trainer, "module": lightlib.Module, "lightlib": importlib.import_module("lightlib.tuner")}
     for path in re.findall(r"`([^`]+)`", text):
@@ -140,7 +140,7 @@ def test_what_the_trainer_names_in_place_of_lightnings_attributes_exists(text):
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(hooks._REMOVED.items()))
-def test_hooks_that_lightning_removed_have_the_replacement_that_is_named(old, new):
+def test_hooks_that_lightning_removed_have_the_replacement_that_is_named(old: str, new: str) -> None:
     owners = (lightlib.Module, Callback)
     assert any(hasattr(owner, new) for owner in owners)
     assert not any(hasattr(owner, old) for owner in owners)
@@ -159,10 +159,10 @@ class TestPrivateNamesOfTorch:
             ("import torch; torch.__version__", 0),
         ],
     )
-    def test_they_are_found(self, line, number):
+    def test_they_are_found(self, line: str, number: int) -> None:
         assert len(private_names(line)) == number
 
-    def test_no_other_file_has_one(self):
+    def test_no_other_file_has_one(self) -> None:
         found = {file.name: private_names(file.text) for file in package_files()}
         assert found.pop("lightlib/torch_private.py")
         assert not {name: names for name, names in found.items() if names}
@@ -190,7 +190,7 @@ def private_names(code: str) -> list[str]:
 class TestDependencies:
     """Every package that lightlib imports is declared, comes with a declared one, or is optional without an extra."""
 
-    def test_they_are_declared(self):
+    def test_they_are_declared(self) -> None:
         declared = set(re.findall(r'^    "([\w-]+)|\["([\w-]+)|, "([\w-]+)', project(), re.MULTILINE))
         declared = {name for names in declared for name in names if name}
         imported = {found.target.partition(".")[0] for file in package_files() for found in file.imports}
@@ -200,7 +200,7 @@ class TestDependencies:
         assert declared.isdisjoint(COMES_WITH)
 
     @pytest.mark.parametrize(("name", "of"), COMES_WITH.items())
-    def test_they_come_with_the_package_that_record_2_names(self, name, of):
+    def test_they_come_with_the_package_that_record_2_names(self, name: str, of: str) -> None:
         assert re.search(rf"^{of}\b", "\n".join(re.findall(r'"([\w-]+)', project())), re.MULTILINE)
         required = {re.split(r"[^\w-]", line.replace("_", "-"))[0].lower() for line in requires(of) or ()}
         assert name.lower() in required
@@ -208,7 +208,7 @@ class TestDependencies:
         assert f"**{name}**" in record
         assert of in record
 
-    def test_only_compat_and_the_rank_of_messages_need_lightning_utilities(self):
+    def test_only_compat_and_the_rank_of_messages_need_lightning_utilities(self) -> None:
         users = {
             file.name for file in package_files() for found in file.imports if "lightning_utilities" in found.target
         }
@@ -222,7 +222,7 @@ def project() -> str:
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md"])
-def test_every_name_of_the_page_exists(page):
+def test_every_name_of_the_page_exists(page: str) -> None:
     text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     code = "\n".join(
         path.read_text("utf-8") for top in ("lightlib", "tests", "scripts") for path in (ROOT / top).rglob("*.py")

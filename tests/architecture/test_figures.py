@@ -104,7 +104,7 @@ MEASURED = {("README.md", "424 kills")}
 
 
 @pytest.mark.parametrize(("page", "text"), FIGURES)
-def test_a_figure_is_right(page, text):
+def test_a_figure_is_right(page: str, text: str) -> None:
     number = FIGURES[page, text]
     (stated,) = re.findall(rf"\b({NUMBER})\b", text, re.IGNORECASE)
     stated = WORDS.index(stated.lower()) if stated.lower() in WORDS else int(stated.replace(",", ""))
@@ -113,7 +113,7 @@ def test_a_figure_is_right(page, text):
 
 
 @pytest.mark.parametrize("page", [page.relative_to(ROOT).as_posix() for page in PAGES if page.name != "parity.md"])
-def test_every_figure_of_a_page_is_tested_or_dated(page):
+def test_every_figure_of_a_page_is_tested_or_dated(page: str) -> None:
     text = text_of(page)
     known = [one for of, one in {*FIGURES, *MEASURED} if of == page]
     for found in re.finditer(rf"\b(?:{NUMBER}) (?:\w+ )?(?:{THINGS})\b", text, re.IGNORECASE):
@@ -129,7 +129,7 @@ def test_every_figure_of_a_page_is_tested_or_dated(page):
         )
 
 
-def test_kills_of_the_readme_are_those_of_the_campaign():
+def test_kills_of_the_readme_are_those_of_the_campaign() -> None:
     ((equal, kills),) = re.findall(r"(\d+) of (\d+) kills", text_of("README.md"))
     row = re.search(
         r"^\| 20[-\d]+: kill, 89 .* \| (\d+) \| all \| 0 \| 0 \|$", text_of("docs/campaigns.md"), re.MULTILINE
@@ -146,7 +146,7 @@ def measured(what: str, name: str) -> float:
     return float(row[1])
 
 
-def test_times_of_the_readme_are_those_of_the_benchmarks():
+def test_times_of_the_readme_are_those_of_the_benchmarks() -> None:
     text = " ".join(text_of("README.md").split())
     off, realistic = "µs per step over plain: everything off", "µs per step over plain: realistic"
     ours, lightning, theirs = (measured(off, name) for name in ("lightlib", "Lightning", "transformers' Trainer"))
@@ -159,7 +159,7 @@ def test_times_of_the_readme_are_those_of_the_benchmarks():
     assert f"API, 1/{lightning / ours:.0f} of its overhead" in text
 
 
-def test_versions_of_the_readme_are_the_pinned_ones():
+def test_versions_of_the_readme_are_the_pinned_ones() -> None:
     text = text_of("README.md")
     pins = (ROOT / "constraints.txt").read_text("utf-8")
     assert re.findall(r"torch ([\d.]+\d)", text) == re.findall(r"^torch==([\d.]+)$", pins, re.MULTILINE)
@@ -170,7 +170,7 @@ def test_versions_of_the_readme_are_the_pinned_ones():
     assert set(re.findall(r"Python ([\d.]+)(?: or newer| to)", text)) == {declared[1]}
 
 
-def test_additions_to_lightning_are_complete():
+def test_additions_to_lightning_are_complete() -> None:
     page = text_of("docs/differences.md").partition("\n## Additions\n")[2]
     theirs = {name for names in objects.names().values() for name in names.split()}
     ours = [name for name in callbacks.__all__ if name not in theirs]
@@ -183,7 +183,7 @@ def test_additions_to_lightning_are_complete():
         assert f"`{name}`" in page, name
 
 
-def test_records_are_numbered_without_gaps_but_for_those_that_the_first_one_names():
+def test_records_are_numbered_without_gaps_but_for_those_that_the_first_one_names() -> None:
     numbers = {int(path.name[:4]) for path in (ROOT / "docs/decisions").glob("*.md")}
     first = (ROOT / "docs/decisions/0001-record-decisions.md").read_text("utf-8")
     missing = {int(number) for number in re.findall(r"the number (\d+) was never used", first)}
