@@ -47,10 +47,6 @@ def hooks_that_lightning_lacks() -> list[str]:
     return [name for name in HOOKS if name not in theirs]
 
 
-def programs_with_figures() -> int:
-    return len(json.loads((ROOT / "tests/compat/programs/recorded.json").read_text("utf-8"))["programs"])
-
-
 def programs_of_hooks() -> int:
     from tests.compat.hook_programs import PROGRAMS
 
@@ -92,7 +88,6 @@ FIGURES: dict[tuple[str, str], int | Callable[[], int]] = {
     ("docs/campaigns.md", "It runs in 110 configurations"): configurations_of_the_kill_campaign,
     ("docs/compat.md", "in 36 programs"): programs_of_hooks,
     ("docs/compat.md", "In 35 of them"): programs_that_are_as_lightning,
-    ("docs/compat.md", "has 34 programs"): programs_with_figures,
     ("docs/differences.md", "six more hooks"): lambda: len(hooks_that_lightning_lacks()),
     ("docs/lifecycle.md", "Six hooks exist only in lightlib"): lambda: len(hooks_that_lightning_lacks()),
     ("docs/migrating.md", "a project with two files"): 2,  # the page shows both
