@@ -38,15 +38,14 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
             "use the public API for it; if the import is in an installed package, run this program with Lightning: "
             "leave compat off (`lightlib compat check` lists such places)."
         )
-    elif place := place_of(module, name):
+    elif place := place_of(module, name, import_ours=_is_imported() or not _is_ours(module)):
         near, there = "", "the module that has the name"
-        whose = "lightlib" if place.partition(".")[0] == "lightlib" else "Lightning 2.6"
-        what = f"{whose} has it in {place!r}"
+        what = f"{'lightlib' if _is_ours(place) else 'Lightning 2.6'} has it in {place!r}"
         fix = f"from {place} import {name}"
     else:
         near = closest(name, public)
         there = "a name of Lightning 2.6"
-        what = "neither Lightning 2.6 nor lightlib has it"
+        what = f"neither Lightning 2.6 nor {module if _is_ours(module) else 'lightlib'} has it"
         fix = f"import {near}." if near else "correct the name, or install the version of the project that fits 2.6."
     hint = f" Did you mean {near!r}?" if near else ""
     text = f"from {module!r} (served by lightlib.compat): {what}.{hint}\n  Expected: {there}.\n  Fix: {fix}"
@@ -55,18 +54,25 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
     return AttributeError(f"module {module!r} has no attribute {name!r} {text}", name=name)
 
 
-def place_of(module: str, name: str) -> str:
+def place_of(module: str, name: str, import_ours: bool = True) -> str:
     """Return the module that has a name: one of Lightning 2.6, else one of lightlib's; empty if none has it.
 
     Args:
-        module: In which it was looked for.
+        module: In which it was looked for; below `lightlib`, the module is one below `lightlib`, too.
         name: The name.
+        import_ours: Whether to import lightlib's packages for that, and torch with them.
     """
     having = [path for path, names in objects.names().items() if name in names.split()]
     if having:
         near = min(having, key=lambda one: (one.startswith("fabric") != (".fabric" in module), one.count("."), not one))
-        return f"lightning.{near}".rstrip(".")
-    return next((place for place in _OURS if name in getattr(importlib.import_module(place), "__all__", ())), "")
+        place = f"lightning.{near}".rstrip(".")
+        return place.replace("lightning", "lightlib", 1).replace(".pytorch", "", 1) if _is_ours(module) else place
+    ours = _OURS if import_ours else ()
+    return next((place for place in ours if name in getattr(importlib.import_module(place), "__all__", ())), "")
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "lightlib"
 
 
 def _is_imported() -> bool:

@@ -76,6 +76,21 @@ class TestNamesOfModules:
         assert fix == f"from {place} import {name}"
         exec(fix)
 
+    @pytest.mark.parametrize(
+        ("module", "name", "place"),
+        [
+            ("lightlib", "ModelCheckpoint", "lightlib.callbacks"),
+            ("lightlib.callbacks", "Trainer", "lightlib"),
+            ("lightlib", "LightningCLI", "lightlib.cli"),
+            ("lightlib", "History", "lightlib.callbacks"),
+            ("lightlib.callbacks", "StopTraining", "lightlib"),
+        ],
+    )
+    def test_a_name_in_another_package_of_lightlib(self, module, name, place):
+        with pytest.raises(ImportError, match=f"cannot import name {name!r}.*: lightlib has it in {place!r}") as raised:
+            exec(f"from {module} import {name}")
+        exec(str(raised.value).rpartition("Fix: ")[2])
+
     def test_read_as_an_attribute_it_is_an_attribute_error(self):
         import lightning.pytorch.callbacks
 
