@@ -11,6 +11,7 @@ import importlib
 import json
 import re
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def problems(row: dict[str, Any]) -> list[str]:
     """Return the objects and tests of a row that do not exist, or that it lacks."""
     found = [f"{row['row']}: no {kind}" for kind in ("objects", "tests") if not row[kind]]
     found += [f"{row['row']}: there is no object {name}" for name in row["objects"] if not _is_object(name)]
+    found += [f"{row['row']}: {name} is there twice" for name, count in Counter(row["tests"]).items() if count > 1]
     return found + [f"{row['row']}: there is no test {name}" for name in row["tests"] if not _is_test(name)]
 
 
@@ -106,7 +108,7 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 def _line(row: dict[str, Any]) -> str:
     objects = "<br>".join(f"`{name}`" for name in row["objects"])
-    tests = "<br>".join(f"[`{name.rpartition('::')[2]}`](../{name.partition('::')[0]})" for name in row["tests"])
+    tests = "<br>".join(f"[`{name.partition('::')[2]}`](../{name.partition('::')[0]})" for name in row["tests"])
     return f"| {row['row']} | {row['feature']} | {objects} | {tests} |"
 
 

@@ -17,6 +17,7 @@ from lightlib import evaluation, registry
 from lightlib import schedulers as scheduler_classes
 from lightlib.accelerators import CPUAccelerator
 from lightlib.callbacks import Callback
+from lightlib.cli import LightningCLI
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.precision import Precision
@@ -392,6 +393,95 @@ class TestPluginsInARun:
         module.greeted = []
         Trainer(**QUIET, max_epochs=1).fit(module, batches(1))
         assert module.greeted == ["one"] * 3
+
+
+PACKAGE = """
+import torch
+from lightlib.accelerators import CPUAccelerator
+from lightlib.callbacks import Callback
+from lightlib.cli import LightningCLI
+from lightlib.loggers import Logger
+from lightlib.precision import Precision
+from lightlib.strategies import SingleDeviceStrategy
+
+class Memory(Logger):
+    name, version = "memory", 0
+    def __init__(self): self.rows = []
+    def log_metrics(self, metrics, step=None): self.rows.append(dict(metrics))
+    def log_hyperparams(self, params, *args, **kwargs): pass
+
+class Folder(Memory):
+    def __init__(self, save_dir): super().__init__(); self.folder = save_dir
+
+class Near(CPUAccelerator):
+    @staticmethod
+    def name(): return "near"
+
+class Single(SingleDeviceStrategy): pass
+
+def double(): return Precision("double", torch.float64, torch.float64, torch.float64)
+
+class Counter(Callback):
+    def __init__(self, start=0): self.count = start
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx): self.count += 1
+"""
+POINTS = """
+[lightlib.loggers]
+memory = mine:Memory
+folder = mine:Folder
+[lightlib.accelerators]
+near = mine:Near
+[lightlib.strategies]
+own_single = mine:Single
+[lightlib.precision]
+own_double = mine:double
+[lightlib.callbacks]
+Counter = mine:Counter
+"""
+
+
+class Logs(Net):
+    def training_step(self, batch, batch_idx):
+        self.log("batch", float(batch_idx))
+        return super().training_step(batch, batch_idx)
+
+
+class TestAnInstalledPackage:
+    """Objects are built from the entry points of a package's metadata, and used in a run."""
+
+    @pytest.fixture(autouse=True)
+    def package(self, tmp_path, monkeypatch):
+        folder = tmp_path / "site"
+        (folder / "mine-1.0.dist-info").mkdir(parents=True)
+        (folder / "mine-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+        (folder / "mine-1.0.dist-info" / "entry_points.txt").write_text(POINTS)
+        (folder / "mine.py").write_text(PACKAGE)
+        monkeypatch.syspath_prepend(str(folder))
+        yield
+        sys.modules.pop("mine", None)
+
+    def test_by_the_names_of_the_trainer(self):
+        names = {"accelerator": "near", "strategy": "own_single", "precision": "own_double", "logger": "memory"}
+        trainer, module = Trainer(**{**QUIET, **names}, max_epochs=1, log_every_n_steps=1), Logs()
+        trainer.fit(module, batches(3))
+        kinds = [type(trainer.accelerator), type(trainer.strategy), type(trainer.logger)]
+        assert [f"{kind.__module__}.{kind.__name__}" for kind in kinds] == ["mine.Near", "mine.Single", "mine.Memory"]
+        assert module.dtype is torch.float64
+        assert [row["batch"] for row in trainer.logger.rows] == [0, 1, 2]
+
+    def test_a_logger_with_a_folder_gets_the_root(self, tmp_path):
+        trainer = Trainer(**{**QUIET, "logger": "folder"}, default_root_dir=tmp_path / "runs")
+        assert str(trainer.logger.folder) == str(tmp_path / "runs")
+
+    def test_a_callback_by_name_in_a_configuration(self, tmp_path):
+        (tmp_path / "run.yaml").write_text(
+            "trainer:\n  max_epochs: 1\n  accelerator: near\n  enable_checkpointing: false\n  logger: memory\n"
+            "  callbacks:\n    - class_path: Counter\n      init_args: {start: 10}\n"
+        )
+        cli = LightningCLI(Net, run=False, args=["--config", str(tmp_path / "run.yaml")], save_config_callback=None)
+        cli.trainer.fit(cli.model, batches(3))
+        counter = next(one for one in cli.trainer.callbacks if type(one).__module__ == "mine")
+        assert (type(counter).__name__, counter.count) == ("Counter", 13)
 
 
 def test_a_package_that_is_installed_while_the_program_runs_is_found(tmp_path, monkeypatch):

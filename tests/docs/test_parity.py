@@ -34,3 +34,24 @@ def test_what_is_missing_is_found():
     ]  # fmt: skip
     assert parity.problems({**row, "objects": [], "tests": []}) == ["B9.9: no objects", "B9.9: no tests"]
     assert parity.problems(GOOD) == ["B1.2: there is no test tests/docs/test_parity.py::test_x"]
+
+
+class TestOneName:
+    def test_in_two_classes(self):
+        """The next class has a test of this name: each is known by its class, and neither without one."""
+        here = "tests/docs/test_parity.py"
+        places = ("TestOneName::", "TestTheSameName::", "", "TestNone::")
+        names = [f"{here}::{place}test_in_two_classes" for place in places]
+        row = {**GOOD, "tests": names}
+        assert parity.problems(row) == [f"B1.2: there is no test {name}" for name in names[2:]]
+        assert parity.problems({**GOOD, "tests": names[:1] * 2}) == [f"B1.2: {names[0]} is there twice"]
+
+
+class TestTheSameName:
+    def test_in_two_classes(self):
+        """The page shows the class, so that one of two tests cannot vanish unseen."""
+        row = next(row for row in ROWS if row["row"] == "B2.12")
+        twice = [name for name in row["tests"] if name.endswith("::test_it_acts_once")]
+        assert len(twice) == 2
+        line = next(line for line in parity.page(ROWS).splitlines() if line.startswith("| B2.12 |"))
+        assert all(f"[`{name.partition('::')[2]}`]" in line for name in twice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Iterable
@@ -168,7 +169,7 @@ def loggers_of(given: Any, root: str, fast: bool, base: type = Logger) -> list[A
     """Return the loggers for True, False, None, a name, a logger or several.
 
     Args:
-        root: The folder of loggers that are given by name.
+        root: The folder of loggers that are given by name and have the argument `save_dir`.
         fast: Whether this is a `fast_dev_run`: one logger that records nothing keeps `self.logger` usable.
         base: The class that every logger must derive from: Fabric needs less of a logger than the Trainer.
     """
@@ -180,7 +181,9 @@ def loggers_of(given: Any, root: str, fast: bool, base: type = Logger) -> list[A
         given = "tensorboard"
     if isinstance(given, str):
         factory = registry.get("loggers", given)
-        return [factory(save_dir=root)]
+        known = inspect.signature(factory).parameters.values()
+        has_folder = any(one.name == "save_dir" or one.kind is one.VAR_KEYWORD for one in known)
+        return [factory(save_dir=root) if has_folder else factory()]
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, (FabricLogger, type)) else [given]
     for logger in several:
         if isinstance(logger, FabricLogger) and not isinstance(logger, base):
