@@ -121,7 +121,13 @@ class Builder:
         elif self.strategy.world_size > 1:
             reduce_table = Reduction(self.strategy, self.module.get_submodule)
             reduce_value = partial(reduced, self.strategy.data.reduce)
-        self.results = Results(self._attribute_of, reduce_table, reduce_value, compiled=self.compiler is not None)
+        self.results = Results(
+            self._attribute_of,
+            reduce_table,
+            reduce_value,
+            compiled=self.compiler is not None,
+            has_loggers=bool(self.trainer.loggers) or not self.settings.log_every_n_steps,
+        )
 
     def _attribute_of(self, metric: Any) -> str | None:
         return next((name for name, part in self.module.named_modules() if part is metric), None)

@@ -14,6 +14,7 @@ import torch
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.core.progress.states import RunningStage, TrainerFn, TrainerStatus
 from lightlib.core.trainer import Trainer
+from lightlib.report import PossibleUserWarning
 from tests.runs.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights
 from tests.runs.steps import Data, Steps, on
 
@@ -248,12 +249,13 @@ class TestBestWeights:
         return trainer, module, first
 
     @pytest.mark.parametrize("verb", ["validate", "test", "predict"])
-    def test_are_taken_when_no_module_is_given(self, tmp_path, verb, caplog):
+    def test_are_taken_when_no_module_is_given(self, tmp_path, verb):
         trainer, module, first = self.trained(tmp_path)
-        with caplog.at_level("INFO", logger="lightlib"):
+        with pytest.warns(
+            PossibleUserWarning, match=rf"trainer\.{verb}\(\) got neither a model nor a ckpt_path: the best"
+        ):
             getattr(trainer, verb)(dataloaders=batches(1))
         assert same_weights(module, first)
-        assert f"trainer.{verb}() got no model: the best weights" in caplog.text
 
     def test_not_when_it_is_given(self, tmp_path):
         trainer, module, first = self.trained(tmp_path)

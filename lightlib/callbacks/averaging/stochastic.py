@@ -165,6 +165,14 @@ class StochasticWeightAveraging(Callback):
         rates = self._rates(len(optimizer.param_groups))
         self._schedule = SWALR(optimizer, rates, self._annealing_epochs, self._annealing_strategy)  # type: ignore[arg-type]
         self._replaced = run.optimization.schedules.use(self._schedule)
+        for config in self._replaced:
+            if (config.interval, config.frequency) != ("epoch", 1):
+                report.warn(
+                    f"{type(self).__name__} replaces {type(config.scheduler).__name__}, which stepped with "
+                    f"interval={config.interval!r} and frequency={config.frequency}: from now on the learning rate "
+                    "changes once per epoch.",
+                    report.PossibleUserWarning,
+                )
         return self._schedule
 
     def _rates(self, groups: int) -> list[float]:

@@ -142,8 +142,9 @@ class BaseFinetuning(Callback):
         frozen = {id(p) for p in BaseFinetuning.filter_params(modules, train_bn=train_bn, requires_grad=False)}
         BaseFinetuning.make_trainable(modules)
         params, known = _apart(optimizer, BaseFinetuning.filter_params(modules, train_bn=train_bn))
-        if any(id(parameter) in frozen for parameter in known):
-            _warn_of_known(optimizer, sum(id(parameter) in frozen for parameter in known))
+        unfrozen = [parameter for parameter in known if id(parameter) in frozen]
+        if known and (unfrozen or not params):
+            _warn_of_known(optimizer, len(unfrozen or known))
         if known and not params:
             return  # without any parameter they are on another stage of a pipeline, and all have the same groups
         rate = optimizer.param_groups[0]["lr"] / initial_denom_lr if lr is None else float(lr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightlib import report
 from lightlib.errors import MisconfigurationException
 
 
@@ -34,6 +35,17 @@ def set_value(name: str, value: Any, module: Any, datamodule: Any) -> None:
             holder[name] = value  # type: ignore[index]  # hyperparameters are a dict
         else:
             setattr(holder, name, value)
+
+
+def warn_of_several(name: str, module: Any, datamodule: Any) -> None:
+    """Warn if the places that hold `name` have different values."""
+    values = [value_of(holder, name) for holder in holders(name, module, datamodule)]
+    if any(value != values[0] for value in values):
+        report.warn(
+            f"`{name}` has several values: {', '.join(map(repr, values))}, in attributes and hparams of the module and "
+            "the data module. The search sets all of them.",
+            report.PossibleUserWarning,
+        )
 
 
 def find_name(names: Sequence[str], module: Any, datamodule: Any, what: str, argument: str) -> str:

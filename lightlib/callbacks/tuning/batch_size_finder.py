@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.tuning.attribute import find_name, set_value
+from lightlib.callbacks.tuning.attribute import find_name, set_value, warn_of_several
 from lightlib.callbacks.tuning.learning_rate_finder import mode_of, without_schedules
 from lightlib.callbacks.tuning.out_of_memory import free_memory, is_out_of_memory
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
@@ -122,6 +122,7 @@ class BatchSizeFinder(Callback):
                 fix=f"def train_dataloader(self): return DataLoader(data, batch_size=self.{name})",
             )
         find_name((name,), pl_module, datamodule, "The search for a batch size", "batch_arg_name")
+        warn_of_several(name, pl_module, datamodule)
 
         def trial(size: int) -> int | None:
             def edit(module: Any, data: Any) -> None:

@@ -101,6 +101,16 @@ def metric_of(name: str, known: Any, value: Any, fresh: bool, several: bool) -> 
     )
 
 
+def warn_of_no_logger(name: str) -> None:
+    """Warn of a value for loggers in a run without any."""
+    report.warn(
+        f"self.log({name!r}, …, logger=True) is called, but the Trainer has no logger.\n"
+        "  Expected: a logger that receives the value, or a call without logger=True.\n"
+        "  Fix: Trainer(logger=True), or leave the argument out.",
+        report.PossibleUserWarning,
+    )
+
+
 def warn_of_two_hooks(name: str, first: str, second: str) -> None:
     """Warn about one name that two hooks log."""
     report.warn(

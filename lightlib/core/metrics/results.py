@@ -19,6 +19,7 @@ from lightlib.core.metrics.errors import (
     metric_of,
     no_meaning,
     shared_metric,
+    warn_of_no_logger,
     warn_of_two_hooks,
 )
 from lightlib.core.metrics.rules import OUTSIDE, Rule
@@ -41,6 +42,7 @@ class Results:
         find_metric: Returns the attribute of the module that holds a torchmetric.
         reduce_table, reduce_value: Reduce a table, and a single value, over processes; None with one process.
         compiled: Keep `log` out of compiled graphs: one graph break, and no recompilation.
+        has_loggers: Whether a logger receives the values; otherwise ``logger=True`` is reported.
     """
 
     def __init__(
@@ -49,8 +51,9 @@ class Results:
         reduce_table: Callable[[Table], None] | None = None,
         reduce_value: Callable[[Any, str], Any] | None = None,
         compiled: bool = False,
+        has_loggers: bool = True,
     ) -> None:
-        self.reduce_table, self.reduce_value = reduce_table, reduce_value
+        self.reduce_table, self.reduce_value, self._has_loggers = reduce_table, reduce_value, has_loggers
         if compiled:
             self.log = torch.compiler.disable(self.log)  # type: ignore[method-assign, no-untyped-call]
         self.train = Table(training=True)
@@ -172,6 +175,8 @@ class Results:
             slot.total, slot.weight, slot.last, slot.count = known.total, known.weight, known.last, known.count
             slot.is_double = known.is_double
         self._warn_if_it_is_replaced(name, slot)
+        if logger is True and not self._has_loggers:
+            warn_of_no_logger(name)
         table.slots[self.scope.hook, name, loader] = slot
         return slot
 

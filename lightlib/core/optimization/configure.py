@@ -233,6 +233,15 @@ def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | 
     config = SchedulerConfig(
         **{**given, "scheduler": late.scheduler(given["scheduler"], optimizer, given.get("begin"))}
     )
+    unused = [key for key in ("reduce_on_plateau", "monitor", "strict") if key in given]
+    if unused and not late.module.automatic_optimization:
+        report.warn(
+            f"The dict of {type(config.scheduler).__name__} has {', '.join(map(repr, unused))}, which nothing reads in "
+            "manual optimization: the module steps the schedule.\n"
+            "  Expected: scheduler.step(metric) in a hook of the module.\n"
+            f"  Fix: leave out {', '.join(map(repr, unused))}.",
+            report.PossibleUserWarning,
+        )
     config.monitor = config.monitor or monitor
     config.counts = late.counts(config.scheduler)
     config.reduce_on_plateau = (

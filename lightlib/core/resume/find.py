@@ -60,7 +60,13 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
     if given is None:
         best = "" if fn is TrainerFn.FITTING or not last_module else _best(trainer)
         if best:
-            report.info(f"trainer.{fn.value}() got no model: the best weights of the last fit are taken from {best!r}.")
+            report.warn(
+                f"trainer.{fn.value}() got neither a model nor a ckpt_path: the best model of the last fit is used, "
+                f"from {best!r}.\n"
+                f"  Fix: trainer.{fn.value}(ckpt_path='best') to ask for it, or trainer.{fn.value}(model) for the "
+                "present weights.",
+                report.PossibleUserWarning,
+            )
         return Found(best or None)
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
         raise ArgumentTypeError(

@@ -264,7 +264,7 @@ class TestConfigureCallbacks:
         trained = copy.deepcopy(module.state_dict())
         for parameter in module.parameters():
             parameter.data.zero_()
-        trainer.test(dataloaders=batches(1), verbose=False)
+        trainer.test(dataloaders=batches(1), verbose=False, ckpt_path="best")
         assert module.net[0].weight.equal(trained["net.0.weight"])
 
     def test_another_module_does_not_inherit_them(self, tmp_path):

@@ -15,7 +15,7 @@ from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.find import Found, after_damage, newest_known, resolve_path
 from lightlib.errors import CheckpointError
 from lightlib.loggers import CSVLogger
-from lightlib.report import LightlibWarning
+from lightlib.report import LightlibWarning, PossibleUserWarning
 from lightlib.strategies.extension import Extension
 
 FIT, TEST = TrainerFn.FITTING, TrainerFn.TESTING
@@ -273,7 +273,8 @@ class TestPath:
         path = write(tmp_path / "best.ckpt")
         found = find("best", callback(tmp_path, best_model_path=path))
         assert (found.path, found.continues, found.by_path) == (path, True, False)
-        assert resolve_path(trainer(callback(tmp_path, best_model_path=path)), TEST, True, None).path == path
+        with pytest.warns(PossibleUserWarning, match=r"trainer\.test\(\) got neither a model nor a ckpt_path"):
+            assert resolve_path(trainer(callback(tmp_path, best_model_path=path)), TEST, True, None).path == path
 
 
 class TestFoldersBesideTheLogs:
