@@ -315,12 +315,7 @@ class Builder:
         key = stage.key
         every = self.settings.reload_dataloaders_every_n_epochs
         epoch, known = self.trainer.current_epoch, self.evaluations.get(key)
-        due = (
-            bool(every)
-            and stage.state == "validate"
-            and known is not None
-            and epoch // every > known.loaded_at // every
-        )
+        due = bool(every) and stage.state == "validate" and known is not None and epoch - known.loaded_at >= every
         if known is None or due:
             then = self.loaded_in.get(key) if known is None else None  # a resumed run has other ones than a new run
             epoch = epoch if then is None else then

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from lightlib import conventions
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from tests.runs.plain import Net, Unsized, batches, quiet_trainer
@@ -166,6 +167,12 @@ class TestReload:
     def test_validation_that_is_not_in_every_epoch(self):
         _, val, _ = asked(reload_dataloaders_every_n_epochs=2, max_epochs=8, check_val_every_n_epoch=2)
         assert val == [0, 3, 5, 7]
+
+    @pytest.mark.parametrize(("rules", "epochs"), [(conventions.LIGHTLIB, [0, 5, 11]), (conventions.LIGHTNING, [2, 8])])
+    def test_requests_are_at_least_so_many_epochs_apart(self, rules, epochs):
+        with conventions.following(rules):
+            _, val, _ = asked(reload_dataloaders_every_n_epochs=4, check_val_every_n_epoch=3, max_epochs=12)
+        assert val == epochs  # validated in epochs 2, 5, 8 and 11
 
     def test_the_sanity_check_asks_for_all(self):
         _, val, _ = asked(reload_dataloaders_every_n_epochs=1, max_epochs=2, num_sanity_val_steps=1)
