@@ -136,3 +136,23 @@ def start_lines(run: Run) -> list[str]:
         f"seed {seed}" if seed is not None else "no seed",
     ]
     return [" · ".join(parts), *run.optimization.schedules.describe(run.plan)]
+
+
+def nothing_to_train(run: Run) -> str:
+    """Return the line about a fit that begins beyond its limits, and how to train further."""
+    plan, progress, steps = run.plan, run.progress, run.trainer.global_step
+    if plan.num_batches == 0:
+        fix = "Trainer(limit_train_batches=1.0)"
+    else:
+        name, more = "max_epochs", progress.epoch + plan.max_epochs
+        if steps >= plan.max_steps:
+            name, more = "max_steps", steps + plan.max_steps
+        fix = (
+            f"set trainer.{name} = {more:g} before fit, or Trainer({name}={more:g}). A new Trainer without ckpt_path "
+            "begins at epoch 0"
+        )
+    return (
+        f"Nothing to train: the run is already at epoch {progress.epoch}, step {progress.step}, with "
+        f"max_epochs={plan.max_epochs:g}, max_steps={plan.max_steps:g} and {plan.num_batches:g} training batches.\n"
+        f"  Expected: limits beyond this position.\n  Fix: {fix}."
+    )

@@ -26,6 +26,7 @@ from lightlib.core.preparation import (
     check_source,
     loader_count,
     log_hyperparameters,
+    nothing_to_train,
     prepare_data,
     prepare_loggers,
     start_lines,
@@ -329,11 +330,7 @@ class Session(SessionState):
         for line in start_lines(run):
             self._once.info(line)
         if self.state.fn is TrainerFn.FITTING and run.plan.done(run.progress):
-            report.info(
-                f"Nothing to train: the run is already at epoch {run.progress.epoch}, step {run.progress.step}, with "
-                f"max_epochs={run.plan.max_epochs:g}, max_steps={run.plan.max_steps:g} and {run.plan.num_batches:g} "
-                "training batches."
-            )
+            report.info(nothing_to_train(run))
 
     def rebuild_hooks(self, run: Run) -> None:
         assert self.builder is not None

@@ -36,7 +36,7 @@ def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
 
     Weights, the position, callback states and metrics come back; optimizers do not.
     """
-    given = {name: value for name, value in arguments.items() if name != "self"}
+    given = {name: value for name, value in arguments.items() if name not in ("self", "unknown")}
     session = trainer._session  # noqa: SLF001  it is sent too: an evaluation may use the last call's module
     module = given.get("model")
     module = check_module(session.module if module is None and verb != "fit" else module, verb)

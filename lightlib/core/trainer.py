@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NoReturn, overload
 
 from torch import enable_grad
 from torch.autograd import set_detect_anomaly
@@ -27,7 +27,7 @@ from lightlib.core.progress.states import TrainerFn
 from lightlib.core.run import loop
 from lightlib.core.run.parts import TEST, VALIDATION, Stage
 from lightlib.core.session import Session
-from lightlib.core.setup.arguments import checked_call
+from lightlib.core.setup.arguments import checked_call, unknown_argument
 from lightlib.core.setup.callbacks import CallbacksArgument
 from lightlib.core.setup.plugins import (
     Plugin,
@@ -239,6 +239,7 @@ class Trainer(TrainerCalls):
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
         resume: Any = None,
+        **unknown: NoReturn,
     ) -> None:
         """Train and validate `model`.
 
@@ -256,6 +257,8 @@ class Trainer(TrainerCalls):
         Raises:
             MisconfigurationException: An argument does not fit. It is found before training starts.
         """
+        if unknown:
+            raise unknown_argument(Trainer.fit, unknown, Trainer)
         if spawned.wanted(self):
             spawned.call(self, "fit", locals())
             return
@@ -275,6 +278,7 @@ class Trainer(TrainerCalls):
         verbose: bool = True,
         datamodule: DataModule | None = None,
         weights_only: bool | None = None,
+        **unknown: NoReturn,
     ) -> list[dict[str, float]]:
         """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader.
 
@@ -287,6 +291,8 @@ class Trainer(TrainerCalls):
             datamodule: A DataModule instead of loaders.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
+        if unknown:
+            raise unknown_argument(Trainer.validate, unknown, Trainer)
         if spawned.wanted(self):
             return spawned.call(self, "validate", locals())  # type: ignore[no-any-return]
         given = {"val_dataloaders": dataloaders}
@@ -301,6 +307,7 @@ class Trainer(TrainerCalls):
         verbose: bool = True,
         datamodule: DataModule | None = None,
         weights_only: bool | None = None,
+        **unknown: NoReturn,
     ) -> list[dict[str, float]]:
         """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader.
 
@@ -310,6 +317,8 @@ class Trainer(TrainerCalls):
             verbose: Print the metrics. Default True.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
+        if unknown:
+            raise unknown_argument(Trainer.test, unknown, Trainer)
         if spawned.wanted(self):
             return spawned.call(self, "test", locals())  # type: ignore[no-any-return]
         given = {"test_dataloaders": dataloaders}
@@ -362,6 +371,7 @@ class Trainer(TrainerCalls):
         return_predictions: bool | None = None,
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
+        **unknown: NoReturn,
     ) -> list[Any] | None:
         """Return the outputs of `predict_step`: a list with one per batch, or with several loaders a list of lists.
 
@@ -371,6 +381,8 @@ class Trainer(TrainerCalls):
             ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
+        if unknown:
+            raise unknown_argument(Trainer.predict, unknown, Trainer)
         if spawned.wanted(self):
             return spawned.call(self, "predict", locals())  # type: ignore[no-any-return]
         keep = return_predictions is not False

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from lightlib import report
-from lightlib.errors import ArgumentTypeError, LightlibError, nearest
+from lightlib.errors import ArgumentTypeError, LightlibError, closest, nearest
 
 Init = TypeVar("Init", bound=Callable[..., None])
 _NOTHING = "no replacement"
@@ -67,6 +67,13 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         "trainer.fit(torch.compile(module), …), or Trainer(strategy=MeshStrategy(replicate=-1, compile={value})).",
     ),
 }
+_EPOCHS = dict.fromkeys(("epochs", "num_epochs", "n_epochs", "nb_epoch", "max_epoch"), "max_epochs")
+_DATA = {
+    **dict.fromkeys(("dataloaders", "dataloader", "loader", "train_dataset", "data", "x"), "train_dataloaders"),
+    **dict.fromkeys(("val_dataset", "validation_data", "valid_dataloaders", "eval_dataset"), "val_dataloaders"),
+}
+_OF_DATA_MODULE = ("batch_size", "num_workers", "collate_fn")
+_OF_LOADERS = ("shuffle", "sampler", "batch_sampler", "pin_memory", "drop_last")
 _PREFIXES = ("LIGHTLIB_", "PL_TRAINER_")
 # One variable for several arguments: it sets those that neither the call nor a variable of their own sets.
 _TOGETHER = {"LIGHTLIB_LIMIT_BATCHES": tuple(f"limit_{each}_batches" for each in ("train", "val", "test", "predict"))}
@@ -128,6 +135,41 @@ def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeEr
         f"Trainer got an unknown argument `{name}={shown}`.{nearest(name, known)}",
         expected="an argument of the Trainer." if near else f"an argument among {', '.join(known)}.",
         fix=f"Trainer({near[0]}={shown})" if near else "correct the name or leave it out.",
+    )
+
+
+def unknown_argument(method: Callable[..., Any], given: Mapping[str, Any], trainer: type) -> ArgumentTypeError:
+    """Return the error for arguments that a method of the Trainer does not have.
+
+    Args:
+        method: The method.
+        given: The unknown arguments.
+        trainer: The class, whose own arguments may be meant.
+    """
+    (name, value), verb = next(iter(given.items())), method.__name__
+    parameters = [each for each in inspect.signature(method).parameters.values() if each.name != "self"]
+    known = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
+    shown = " ".join(f"{value!r:.60}".split())
+    written = shown if isinstance(value, (bool, int, float, str, type(None))) else "…"
+    near = _DATA[name] if _DATA.get(name) in known else closest(name, known)
+    own, trainers = _EPOCHS.get(name, name), inspect.signature(trainer).parameters
+    call = f"trainer.{verb}(module, "
+    if name in REMOVED:
+        hint, fix = f" Its replacement: {REMOVED[name][0]}.", REMOVED[name][1].replace("{value}", written)
+    elif own in trainers:
+        hint, fix = f" It is an argument of {trainer.__name__}.", f"{trainer.__name__}({own}={written})"
+    elif name in _OF_DATA_MODULE:
+        stage = {"fit": "train", "validate": "val"}.get(verb, verb)
+        hint = " It is an argument of a loader."
+        fix = f"{call}datamodule=DataModule.from_datasets({stage}_dataset=dataset, {name}={written}))"
+    elif name in _OF_LOADERS:
+        hint, fix = " It is an argument of a loader.", f"{call}DataLoader(dataset, {name}={written}))"
+    else:
+        hint, fix = f" Did you mean {near!r}?" * bool(near), f"{call}{near}={written})" if near else "leave it out."
+    return ArgumentTypeError(
+        f"trainer.{verb}() got an unknown argument `{name}={shown}`.{hint}",
+        expected=f"an argument among {', '.join(known)}.",
+        fix=fix,
     )
 
 

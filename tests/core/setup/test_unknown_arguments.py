@@ -1,4 +1,4 @@
-"""Bad input: arguments that the Trainer does not have (any more), and defaults from the environment."""
+"""Bad input: arguments that the Trainer and its methods do not have, and defaults from the environment."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import re
 
 import pytest
 
+from lightlib.core.module.datamodule import DataModule
 from lightlib.core.setup.arguments import REMOVED
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
-from tests.runs.bad_input import refused, trainer
+from tests.runs.bad_input import Net, loader, refused, trainer
 
 TYPE, RANGE, NAME = ArgumentTypeError, MisconfigurationException, UnknownNameError
+FIT = "model, train_dataloaders, val_dataloaders, datamodule, ckpt_path, weights_only, resume"
+TEST = "model, dataloaders, ckpt_path, verbose, datamodule, weights_only"
+PREDICT = "model, dataloaders, datamodule, return_predictions, ckpt_path, weights_only"
+KNOWN = {"fit": FIT, "validate": TEST, "test": TEST, "predict": PREDICT}
 
 
 class TestNames:
@@ -168,3 +173,67 @@ class TestEnvironment:
     def test_variables_of_others(self, monkeypatch):
         monkeypatch.setenv("LIGHTLIB_CACHE", "1")
         assert trainer().max_epochs == 1
+
+
+class TestOfTheVerbs:
+    """Arguments that fit, validate, test and predict do not have."""
+
+    def refuses(self, verb, name, value, hint, fix):
+        module = Net()
+        with refused(
+            TYPE,
+            f"trainer.{verb}() got an unknown argument `{name}={value!r}`.{hint}",
+            f"an argument among {KNOWN[verb]}.",
+            fix,
+        ):
+            getattr(trainer(), verb)(module, loader(), **{name: value})
+        assert module.steps == 0
+
+    @pytest.mark.parametrize(
+        ("verb", "data"), [("fit", "train"), ("validate", "val"), ("test", "test"), ("predict", "predict")]
+    )
+    @pytest.mark.parametrize("name", ["batch_size", "num_workers"])
+    def test_of_a_data_module(self, verb, data, name):
+        fix = f"trainer.{verb}(module, datamodule=DataModule.from_datasets({data}_dataset=dataset, {name}=8))"
+        self.refuses(verb, name, 8, " It is an argument of a loader.", fix)
+
+    def test_what_it_names_works(self):
+        data = DataModule.from_datasets(train_dataset=loader(5).dataset, batch_size=2)
+        module = Net()
+        trainer().fit(module, datamodule=data)
+        assert module.steps == 3
+
+    @pytest.mark.parametrize("name", ["shuffle", "drop_last", "pin_memory"])
+    def test_of_a_loader(self, name):
+        fix = f"trainer.fit(module, DataLoader(dataset, {name}=True))"
+        self.refuses("fit", name, True, " It is an argument of a loader.", fix)
+
+    @pytest.mark.parametrize(("name", "own"), [("epochs", "max_epochs"), ("max_epochs",) * 2, ("precision",) * 2])
+    def test_of_the_trainer(self, name, own):
+        self.refuses("fit", name, 3, " It is an argument of Trainer.", f"Trainer({own}=3)")
+
+    @pytest.mark.parametrize(
+        ("verb", "name", "meant"),
+        [
+            ("fit", "train_dataloader", "train_dataloaders"),
+            ("fit", "dataloaders", "train_dataloaders"),
+            ("fit", "val_loader", "val_dataloaders"),
+            ("fit", "validation_data", "val_dataloaders"),
+            ("fit", "data_module", "datamodule"),
+            ("validate", "val_dataloaders", "dataloaders"),
+            ("test", "test_dataloader", "dataloaders"),
+            ("predict", "return_prediction", "return_predictions"),
+        ],
+    )
+    def test_misspelt(self, verb, name, meant):
+        self.refuses(verb, name, "x", f" Did you mean {meant!r}?", f"trainer.{verb}(module, {meant}='x')")
+
+    def test_a_value_that_cannot_be_written(self):
+        self.refuses("fit", "val_loader", [1, 2], " Did you mean 'val_dataloaders'?", "trainer.fit(module, val_***=…)")
+
+    def test_a_name_like_no_other(self):
+        self.refuses("predict", "zzz", 1, "", "leave it out.")
+
+    def test_removed(self):
+        fix = "trainer.fit(module, ckpt_path='a')"
+        self.refuses("fit", "resume_from_checkpoint", "a", " Its replacement: `ckpt_path` of `fit`.", fix)
