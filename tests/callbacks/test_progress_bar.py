@@ -423,6 +423,15 @@ def test_plain_lines_come_now_and_then_and_for_every_epoch(clock: Clock, capsys:
     ]
 
 
+def test_the_last_second_of_a_run_has_an_eta_until_its_end(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = FakeTrainer(clock)
+    trainer.fit(PlainProgressBar(), epochs=3, seconds=0.02)
+    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert [words[1:3] for words in lines] == [
+        ["10/10", "ETA 00:00:00"], ["10/10", "ETA 00:00:00"], ["10/10", "elapsed 00:00:00"],
+    ]  # fmt: skip
+
+
 def test_a_short_epoch_with_a_long_validation_has_the_rate_of_its_batches(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:

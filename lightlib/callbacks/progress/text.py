@@ -83,11 +83,7 @@ def facts(moment: Moment) -> list[str]:
 
     The time is what remains of the run; at its end, and where that cannot be known, what has passed.
     """
-    at_end = moment.remaining == 0 or (moment.fraction == 1 and (moment.remaining or 0) < 1)
-    if moment.remaining is None or at_end:
-        words = [f"elapsed {clock(moment.elapsed)}"]
-    else:
-        words = [f"ETA {clock(moment.remaining)}"]
+    words = [f"ETA {clock(moment.remaining)}" if moment.remaining else f"elapsed {clock(moment.elapsed)}"]
     if moment.rate is not None:
         words.append(speed(moment.rate))
     if moment.data_share is not None:
