@@ -41,13 +41,14 @@ class MetricCallback(Callback):
             ``{"preds": …, "target": …}`` or as a pair; or it returns predictions, and the batch is
             ``(inputs, targets)``. A :class:`Metric` gets the batch and the output themselves.
         prefix: In front of the names, with ``{stage}`` for the stage. Default: ``"{stage}_"``, as in "val_accuracy".
+            Validation and tests may share names, as ``"eval_"``; training has names of its own.
         prog_bar: Show the numbers in the progress bar. Default: False.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.
         UnknownNameError: There is no such stage.
-        MisconfigurationException: No metric, two of one name, or several stages with a prefix that does not name them;
-            in a run: the step returns no predictions and targets, or a metric is no single number.
+        MisconfigurationException: No metric, two of one name, or training next to another stage with a prefix without
+            {stage}; in a run: the step returns no predictions and targets, or a metric is no single number.
 
     Example:
         >>> import torchmetrics
@@ -245,10 +246,10 @@ def _checked_prefix(prefix: Any, stages: tuple[str, ...]) -> str:
         raise ArgumentTypeError(
             f"MetricCallback(prefix={shown(prefix)}).", expected="a string.", fix='MetricCallback(…, prefix="{stage}/")'
         )
-    if len(stages) > 1 and "{stage}" not in prefix:
+    if len(stages) > 1 and "train" in stages and "{stage}" not in prefix:  # evaluations are separate calls
         raise MisconfigurationException(
-            f"MetricCallback(prefix={prefix!r}, stages={stages!r}): the numbers of all stages would have one name.",
-            expected="a prefix with {stage}, or one stage.",
+            f"MetricCallback(prefix={prefix!r}, stages={stages!r}): training and evaluation would log under one name.",
+            expected="a prefix with {stage}, or stages without 'train'.",
             fix=f'MetricCallback(…, prefix="{prefix}{{stage}}/")',
         )
     return prefix

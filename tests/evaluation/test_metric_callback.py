@@ -39,6 +39,21 @@ def test_validation_and_test_without_code_in_the_module():
     assert {name.replace("test", "val"): value for name, value in tested.items()} == found
 
 
+def test_validation_and_test_under_one_name():
+    module, history = Predicts(), History()
+    shared = MetricCallback([accuracy(), Losses()], stages=("val", "test"), prefix="eval_")
+    trainer = quiet_trainer(callbacks=[shared, history], max_epochs=1)
+    trainer.fit(module, loader(8), loader(7))
+    (tested,) = trainer.test(module, loader(11), verbose=False)
+    for n, value in zip((7, 11), history.values("eval_accuracy"), strict=True):
+        assert value == pytest.approx(counted(module.net, n))
+    losses = losses_by_hand(module.net, 11)
+    assert tested == {
+        "eval_accuracy": pytest.approx(counted(module.net, 11)), **{f"eval_{k}": v for k, v in losses.items()},
+    }  # fmt: skip
+    assert shared.higher_is_better("eval_accuracy") is True
+
+
 def test_each_epoch_starts_from_zero():
     history = History()
     module = Predicts()
@@ -194,7 +209,7 @@ class TestBadInput:
             MetricCallback(accuracy(), inputs="preds")
         with pytest.raises(ArgumentTypeError, match=r"MetricCallback\(prefix=1"):
             MetricCallback(accuracy(), prefix=1)
-        with pytest.raises(MisconfigurationException, match="would have one name"):
+        with pytest.raises(MisconfigurationException, match="training and evaluation would log under one name"):
             MetricCallback(accuracy(), stages=("train", "val"), prefix="p/")
 
     def test_a_step_without_predictions_fails_before_training(self):
