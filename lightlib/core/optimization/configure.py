@@ -210,13 +210,36 @@ def _from_dicts(
 ) -> tuple[list[Optimizer], list[SchedulerConfig]]:
     optimizers, configs = [], []
     for group in groups:
-        fix = "return {'optimizer': optimizer, 'lr_scheduler': scheduler}"
-        group = _known_keys("configure_optimizers returned a dict with", group, _GROUP_KEYS, fix)  # noqa: PLW2901
+        group = _known_keys(  # noqa: PLW2901  the same without what is ignored
+            "configure_optimizers returned a dict with", group, _GROUP_KEYS, _nested(group)
+        )
+        if group.get("frequency", 1) != 1:
+            _warn_of_frequency(group, late.module)
         optimizer = late.optimizer(group["optimizer"])
         optimizers.append(optimizer)
         if group.get("lr_scheduler") is not None:
             configs.append(_config(group["lr_scheduler"], optimizer, late, group.get("monitor")))
     return optimizers, configs
+
+
+def _nested(group: Mapping[str, Any]) -> str:
+    """Return the code of an optimizer's dict with the keys of a scheduler in the scheduler's dict."""
+    keys = "".join(
+        f", {key!r}: {group[key]!r}" for key in group if key in _KEYS and key not in ("scheduler", "monitor")
+    )
+    scheduler = f"{{'scheduler': scheduler{keys}}}" if keys else "scheduler"
+    return f"return {{'optimizer': optimizer, 'lr_scheduler': {scheduler}}}"
+
+
+def _warn_of_frequency(group: Mapping[str, Any], module: Module) -> None:
+    turns = "step the optimizers in turn in training_step, with self.automatic_optimization = False."
+    report.warn(
+        f"{type(module).__name__}.configure_optimizers returned an optimizer with 'frequency': {group['frequency']!r}, "
+        "which is ignored.\n"
+        "  Expected: 'frequency' in the dict of a scheduler; Lightning 2.0 removed that of optimizers.\n"
+        f"  Fix: {turns if group.get('lr_scheduler') is None else _nested(group)}",
+        report.PossibleUserWarning,
+    )
 
 
 def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | None) -> SchedulerConfig:

@@ -107,6 +107,11 @@ RETURNED = [
         lambda m, o: [{"optimizer": o}, {"optimizer": o, 3: 4}], WRONG,
         "configure_optimizers returned a dict with the unknown key 3.", GROUP, A_GROUP,
     ),
+    (
+        lambda m, o: {"optimizer": o, "lr_scheduler": StepLR(o, 1), "interval": "step"}, WRONG,
+        "configure_optimizers returned a dict with the unknown key 'interval'.", GROUP,
+        "return {'optimizer': optimizer, 'lr_scheduler': {'scheduler': scheduler, 'interval': 'step'}}",
+    ),
     (lambda m, o: {}, WRONG, "configure_optimizers returned a dict with no key 'optimizer'.", GROUP, A_GROUP),
     (
         lambda m, o: {"lr_scheduler": StepLR(o, 1)}, WRONG,
@@ -284,6 +289,32 @@ class TestWarnings:
         text = "Given.configure_optimizers returned no optimizer: nothing will be trained."
         with pytest.warns(UserWarning, match=re.escape(text)):
             trainer().fit(configured(returned), loader())
+
+    @pytest.mark.parametrize(
+        ("more", "fix"),
+        [
+            ({}, "step the optimizers in turn in training_step, with self.automatic_optimization = False."),
+            (
+                {"lr_scheduler": "of the optimizer"},
+                "return {'optimizer': optimizer, 'lr_scheduler': {'scheduler': scheduler, 'frequency': 5}}",
+            ),
+        ],
+    )
+    def test_a_frequency_of_an_optimizer(self, more, fix):
+        def returned(module, optimizer):
+            schedules = {name: StepLR(optimizer, 1) for name in more}
+            return [{"optimizer": optimizer, "frequency": 5, **schedules}]
+
+        module = configured(returned)
+        with pytest.warns(PossibleUserWarning) as seen:
+            trainer().fit(module, loader())
+        (warning,) = seen
+        assert str(warning.message) == (
+            "Given.configure_optimizers returned an optimizer with 'frequency': 5, which is ignored.\n"
+            "  Expected: 'frequency' in the dict of a scheduler; Lightning 2.0 removed that of optimizers.\n"
+            f"  Fix: {fix}"
+        )
+        assert module.steps == 4
 
     def test_of_other_parameters(self):
         text = "Adam of Given.configure_optimizers holds no parameter of Given, so it will not train it."
