@@ -8,6 +8,7 @@ import signal
 import threading
 import weakref
 
+import numpy as np
 import pytest
 import torch
 
@@ -292,6 +293,37 @@ class TestBestWeights:
         assert same_weights(module, before)
 
 
+class TestABareTensor:
+    """Each verb takes one: its rows are the samples, and a batch is a list of one tensor."""
+
+    class Means(Net):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def training_step(self, batch, batch_idx):
+            self.seen.append(batch[0])
+            return self.net(batch[0]).square().mean()
+
+        def validation_step(self, batch, batch_idx):
+            self.log("x", batch[0].mean())
+
+        test_step = validation_step
+
+    def test_of_fit(self):
+        module, x = self.Means(), torch.randn(70, 6)
+        quiet_trainer(max_epochs=2, limit_val_batches=0).fit(module, x)
+        assert [len(batch) for batch in module.seen] == [32, 32, 6] * 2
+        for epoch in (module.seen[:3], module.seen[3:]):
+            assert sorted(map(tuple, torch.cat(epoch).tolist())) == sorted(map(tuple, x.tolist()))
+
+    @pytest.mark.parametrize("verb", ["validate", "test"])
+    def test_of_an_evaluation(self, verb):
+        x = torch.randn(70, 6)
+        ((_, found),) = getattr(quiet_trainer(), verb)(self.Means(), x)[0].items()
+        assert found == pytest.approx(x.mean().item(), rel=1e-5)  # the last batch has 6 rows
+
+
 class TestPredict:
     def test_a_method_that_is_named_like_the_hooks_of_other_stages_is_not_called(self):
         class Mixed(Steps):
@@ -308,6 +340,19 @@ class TestPredict:
         assert len(outputs) == 3
         module.eval()
         assert all(torch.equal(output, module.net(x)) for output, (x, _) in zip(outputs, data, strict=True))
+
+    @pytest.mark.parametrize("kind", [torch.Tensor, np.ndarray])
+    def test_a_bare_tensor_or_array(self, kind):
+        class Plain(Net):
+            def predict_step(self, batch, batch_idx):
+                (rows,) = batch
+                return self.net(rows)
+
+        module, x = Plain().eval(), torch.randn(70, 6)
+        outputs = quiet_trainer().predict(module, x if kind is torch.Tensor else x.numpy())
+        assert [len(output) for output in outputs] == [32, 32, 6]
+        expected = [module.net(rows).detach() for rows in x.split(32)]  # in their order
+        assert all(torch.equal(output, rows) for output, rows in zip(outputs, expected, strict=True))
 
     def test_several_loaders(self):
         outputs = quiet_trainer().predict(Steps(), [loader(12), loader(4)])

@@ -43,6 +43,8 @@ LAYOUTS = {
     "pipeline 2": Layout(2, 1, "pipeline"),
     "pipeline x shard 4": Layout(4, 2, sizes={"pipeline": 2, "shard": 2}),
 }
+# Read back in one test each, and no part of the campaign.
+OTHERS = {"fsdp 4": Layout(4, 4, "fsdp"), "fsdp offload 2": Layout(2, 2, "fsdp_cpu_offload")}
 
 
 class Watches(L.Callback):
@@ -106,12 +108,12 @@ def trained(layout: Layout, steps: int, before: str | None, paths: dict[str, str
 
 def source(rank: int, name: str, folder: str) -> None:
     """Train the first part under a layout, and save it in both formats."""
-    trained(LAYOUTS[name], SAVED, None, {kind: f"{folder}/{name}.{kind}" for kind in FORMATS})
+    trained({**LAYOUTS, **OTHERS}[name], SAVED, None, {kind: f"{folder}/{name}.{kind}" for kind in FORMATS})
 
 
 def target(rank: int, name: str, paths: list[str]) -> list[Leg]:
     """Train the second part under a layout, from each checkpoint in turn."""
-    return [trained(LAYOUTS[name], SAVED + CONTINUED, path, {}) for path in paths]
+    return [trained({**LAYOUTS, **OTHERS}[name], SAVED + CONTINUED, path, {}) for path in paths]
 
 
 @dataclass
@@ -133,14 +135,15 @@ class Case:
 
 def cases(folder: Path, saved: list[str], loaded: list[str], kinds: tuple[str, ...] = FORMATS) -> list[Case]:
     """Save under each layout of `saved`, resume under each of `loaded`, and compare."""
+    layouts = {**LAYOUTS, **OTHERS}
     whole = ranks(1, target, "single", [None])[0][0]
     for name in saved:
-        ranks(LAYOUTS[name].size, source, name, str(folder))
+        ranks(layouts[name].size, source, name, str(folder))
     pairs = [(name, kind) for name in saved for kind in kinds]
     found = []
     for name in loaded:
         paths = [f"{folder}/{one}.{kind}" for one, kind in pairs]
-        legs = ranks(LAYOUTS[name].size, target, name, paths)[0]
+        legs = ranks(layouts[name].size, target, name, paths)[0]
         for (one, kind), leg in zip(pairs, legs, strict=True):
             samples = leg.seen == whole.seen[SAVED:]
             found.append(Case(one, name, kind, _error(leg.weights, whole.weights), samples, leg.steps))

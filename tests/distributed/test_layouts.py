@@ -21,6 +21,12 @@ def test_some_layouts_read_some_others(tmp_path: Path):
     expect_right(tmp_path, ["fsdp 2", "pipeline 2"], ["single", "tensor 2"], ("directory",))
 
 
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore")  # warnings that sums over the epoch start again
+def test_shards_are_read_by_another_number_of_processes(tmp_path: Path):
+    expect_right(tmp_path, ["fsdp 2", "fsdp offload 2"], ["fsdp 4", "fsdp offload 2"], ("directory",))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["directory", "file"])
