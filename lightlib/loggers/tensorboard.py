@@ -48,6 +48,7 @@ class EventFiles(VersionLogger, ABC):
         self._log_graph = log_graph
         self._default_hp_metric = default_hp_metric
         self._sub_dir = check_inside("sub_dir", os.fspath(sub_dir or ""))
+        self._filename_suffix = kwargs.pop("filename_suffix", "")
         self._writer_arguments = kwargs
         self._logged_hparams = self._logged_graph = False
         self._experiment: SummaryWriter | None = None
@@ -84,8 +85,9 @@ class EventFiles(VersionLogger, ABC):
             if path is not None:
                 event_files.wait_for_a_later_name(path)
             # SummaryWriter opens its files by name, so its name must not be predictable: a link could be there.
-            suffix = f".{secrets.token_hex(4)}{self._writer_arguments.get('filename_suffix', '')}"
-            self._experiment = SummaryWriter(path, **{**self._writer_arguments, "filename_suffix": suffix})
+            suffix = f".{secrets.token_hex(4)}{self._filename_suffix}"
+            # these arguments as they are: jsonargparse reads here which ones the command line may give
+            self._experiment = SummaryWriter(path, filename_suffix=suffix, **self._writer_arguments)
         return self._experiment
 
     def prepare(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -531,3 +532,16 @@ def test_objects_of_the_command_line_are_kept_as_they_are_built():
     rest = {"ckpt_path": None, "weights_only": None, "resume": None}
     assert cli.asked == {"model": cli.model, "datamodule": cli.datamodule, **rest}
     assert cli.config.fit.model.lr == cli.config_init.fit.model.lr
+
+
+def test_the_command_line_gives_arguments_of_the_event_writer():
+    words = ["--trainer.accelerator=cpu", "--trainer.logger=TensorBoardLogger", "--trainer.logger.save_dir=logs"]
+    words += ["--trainer.logger.max_queue=3", "--trainer.logger.filename_suffix=.end"]
+    cli = LightningCLI(BoringModule, run=False, args=words)
+    logger = cli.trainer.logger
+    assert type(logger) is TensorBoardLogger
+    logger.log_metrics({"a": 1.0}, 0)
+    assert logger.experiment.file_writer.event_writer._async_writer._byte_queue.maxsize == 3
+    logger.finalize("success")
+    (file,) = Path(logger.log_dir).iterdir()
+    assert file.name.endswith(".end")
