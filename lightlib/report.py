@@ -200,6 +200,11 @@ class Once:
     def __init__(self) -> None:
         self._keys: set[Hashable] = set()
 
+    def __eq__(self, other: object) -> bool:  # a pickled copy of an object that has one is equal to it
+        return isinstance(other, Once) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
     def info(self, message: str, key: Hashable = None) -> None:
         """Log `message`, unless one with this key was logged. By default the message is the key."""
         if self._is_first(message if key is None else key):

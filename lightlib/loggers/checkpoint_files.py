@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from lightlib.report import warn
 
 
@@ -66,7 +68,7 @@ class CheckpointUploads:
         return [
             CheckpointFile(
                 path,
-                None if scores[path] is None else float(scores[path]),
+                scores[path].item() if isinstance(scores[path], Tensor) else scores[path],
                 ("latest", "best") if path == best else ("latest",),
                 settings,
             )

@@ -51,17 +51,18 @@ class Logger(FabricLogger, ABC):
     def run_dir(self, root: str) -> str | None:
         """Return the folder of this run's files, such as its checkpoints; None while it is unknown.
 
-        It is `log_dir`; for a logger without one, it is made of `save_dir`, `name` and `version`.
+        It is `log_dir`; for a logger without one, it is made of `save_dir`, `name` and `version`, which may be methods.
 
         Args:
             root: Used instead of `save_dir`, when there is none.
         """
         if self.log_dir is not None:
             return self.log_dir
-        version = self.version
+        given: tuple[Any, ...] = self.name, self.version
+        name, version = (value() if callable(value) else value for value in given)
         if version in (None, ""):
             return None
-        return below(self.save_dir or root, self.name, f"version_{version}" if isinstance(version, int) else version)
+        return below(self.save_dir or root, name, f"version_{version}" if isinstance(version, int) else version)
 
     def earlier_run_dirs(self, root: str) -> list[str]:
         """Return the values of `run_dir` of earlier runs that a resumed run may continue."""

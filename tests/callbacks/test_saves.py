@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from lightlib.callbacks import ModelCheckpoint
+from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.callbacks.test_model_checkpoint import kept, lightnings, started
@@ -148,14 +149,21 @@ class TestBackground:
         assert kept(callback) == ["epoch=0-step=2.ckpt", "epoch=1-step=3.ckpt"]
 
     def test_can_be_sent_to_another_process(self, tmp_path):
-        import pickle
-
         callback, trainer = started(tmp_path, async_save=True)
         trainer.epoch()
         callback.on_train_end(trainer, None)
         callback.teardown(trainer, None, "fit")
         again = pickle.loads(pickle.dumps(callback))
         assert again.best_model_path == callback.best_model_path
+
+
+@pytest.mark.parametrize("make", [lambda: ModelCheckpoint("a", monitor="m"), lambda: EarlyStopping("m")])
+def test_a_copy_has_equal_attributes(make):
+    callback = make()
+    again = pickle.loads(pickle.dumps(callback))
+    assert vars(again) == vars(callback)
+    callback._once.info("a message")
+    assert vars(again) != vars(callback)
 
 
 class TestFailuresInTheBackground:

@@ -37,6 +37,14 @@ def test_only_new_and_changed_files_oldest_first(tmp_path):
     assert [checkpoint.path for checkpoint in uploads.after_save(checkpoints)] == [paths[2]]
 
 
+@pytest.mark.parametrize("score", [3, 0.5])
+def test_a_score_keeps_its_type(tmp_path, score):
+    path = tmp_path / "a.ckpt"
+    path.touch()
+    (file,) = CheckpointUploads("all").after_save(callback(str(path), top={str(path): torch.tensor(score)}))
+    assert (file.score, type(file.score)) == (score, type(score))
+
+
 def test_a_checkpoint_elsewhere_is_told():
     with pytest.warns(LightlibWarning, match="s3://bucket/a.ckpt are not on this machine"):
         assert CheckpointUploads("all").after_save(callback("s3://bucket/a.ckpt")) == []

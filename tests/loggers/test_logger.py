@@ -9,11 +9,14 @@ import pickle
 import pytest
 import torch
 
+import lightlib
 import lightlib.loggers
+from lightlib.callbacks import ProgressBar
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import DummyExperiment, DummyLogger, FabricLogger, Logger, NeptuneLogger, rank_zero_experiment
 from lightlib.loggers.logger import number
 from lightlib.report import rank_zero_only
+from lightlib.testing import BoringModule
 from tests.processes import programs
 
 
@@ -43,6 +46,27 @@ def test_a_logger_of_ones_own_needs_four_definitions():
     assert logger.run_dir("root") == os.path.join("root", "mine", "version_3")
     assert logger.earlier_run_dirs("root") == []
     assert repr(logger) == "Mine()"
+
+
+def test_name_and_version_may_be_methods(tmp_path):
+    class Mine(Logger):
+        def name(self):
+            return "mine"
+
+        def version(self):
+            return "0.1"
+
+        def log_metrics(self, metrics, step=None):
+            pass
+
+        def log_hyperparams(self, params, *args, **kwargs):
+            pass
+
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1, "limit_train_batches": 1}
+    trainer = lightlib.Trainer(default_root_dir=tmp_path, logger=Mine(), accelerator="cpu", **quiet)
+    trainer.fit(BoringModule())
+    assert os.listdir(tmp_path / "mine" / "0.1" / "checkpoints") == ["epoch=0-step=1.ckpt"]
+    assert ProgressBar().get_metrics(trainer, trainer.model)["v_num"] == "0.1"
 
 
 def test_the_base_class_is_abstract():

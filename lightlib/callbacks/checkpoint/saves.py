@@ -58,6 +58,11 @@ class Saves:
                 return self._fallback
         return self.ledger
 
+    def __eq__(self, other: object) -> bool:  # a pickled copy of an object that has one is equal to it
+        return isinstance(other, Saves) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
     def start(self, in_background: bool, raises: bool) -> None:
         """Start a fit; `raises`: the failure of a background save ends it, and is not only a warning."""
         self.writing, self._raises = set(), raises

@@ -145,7 +145,8 @@ class ProgressBar(Callback):
             ...         return items
         """
         items: dict[str, Any] = dict(trainer.progress_bar_metrics)
-        version = trainer.loggers[0].version if trainer.loggers else None
+        version: Any = trainer.loggers[0].version if trainer.loggers else None
+        version = version() if callable(version) else version
         if version in (None, ""):
             return items
         if "v_num" in items:
