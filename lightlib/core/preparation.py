@@ -14,7 +14,7 @@ from lightlib.conventions import active
 from lightlib.core.build import Builder
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
-from lightlib.core.module.overrides import method_of
+from lightlib.core.module.overrides import method_of, with_stage
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.source import ResumeSource
 from lightlib.core.run.hooks import Hooks
@@ -93,7 +93,7 @@ def prepare_data(trainer: Trainer, builder: Builder, hooks: Hooks, fn: TrainerFn
             timed(owner, "prepare_data", method_of(owner, DataHooks, "prepare_data"))()
     trainer.strategy.barrier("prepare_data")
     if datamodule is not None:
-        timed(datamodule, "setup", method_of(datamodule, DataModule, "setup"))(fn)
+        timed(datamodule, "setup", with_stage(method_of(datamodule, DataModule, "setup")))(fn)
     hooks.setup(fn)
 
 

@@ -21,7 +21,7 @@ from lightlib.core.build import Builder
 from lightlib.core.metrics.results import table
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
-from lightlib.core.module.overrides import method_of
+from lightlib.core.module.overrides import method_of, with_stage
 from lightlib.core.preparation import (
     check_source,
     loader_count,
@@ -515,7 +515,7 @@ class Session(SessionState):
         if self.hooks is not None:
             complete = finished or active().teardown_always
             if self.datamodule is not None and complete:
-                guard(method_of(self.datamodule, DataModule, "teardown"), fn)
+                guard(with_stage(method_of(self.datamodule, DataModule, "teardown")), fn)
             guard(self.hooks.teardown if complete else self._teardown_of_lightlibs, fn)
         loggers = Fanout(trainer.loggers) if run is None else run.loggers  # which has counted the failures
         loggers.finalize("failed" if errors else word)

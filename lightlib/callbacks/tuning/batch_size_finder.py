@@ -85,7 +85,7 @@ class BatchSizeFinder(Callback):
         self.optimal_batch_size: int | None = init_val
         self._restored = False
 
-    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str | None = None) -> None:
         restored, self._restored = self._restored, False
         if restored and stage == "fit":
             set_value(self._batch_arg_name, self.optimal_batch_size, pl_module, trainer.datamodule)

@@ -28,6 +28,19 @@ def method_of(instance: Any, base: type, name: str) -> Callable[..., Any]:
     return partial(getattr(base, name), instance) if method is None else method
 
 
+def with_stage(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `call`, a `setup` or `teardown`; one that takes the stage only by name gets it so."""
+    parameters = fixed_parameters(call) or ()
+    only_named = any(p.kind is p.KEYWORD_ONLY and p.name == "stage" for p in parameters)
+    if not only_named and [p.kind for p in parameters] != [inspect.Parameter.VAR_KEYWORD]:
+        return call
+
+    def named(stage: Any) -> Any:
+        return call(stage=stage)
+
+    return named
+
+
 def fixed_parameters(call: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """Return the parameters of a callable; None if it has no signature or takes any number of arguments."""
     try:

@@ -13,7 +13,7 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback, priority_of
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.rules import rule_of
-from lightlib.core.module.overrides import fixed_parameters, overrides
+from lightlib.core.module.overrides import fixed_parameters, overrides, with_stage
 from lightlib.errors import MisconfigurationException, StopTraining
 
 if TYPE_CHECKING:
@@ -148,6 +148,12 @@ def with_loader(call: Callable[..., Any]) -> Callable[..., Any]:
     return indexed
 
 
+def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
+    return call
+
+
+# What lets a hook take its arguments in more than one form.
+_ADAPTED = {**dict.fromkeys(_AROUND_A_BATCH, with_loader), "setup": with_stage, "teardown": with_stage}
 # Hooks whose calls are not joined by `in_order`. `each` calls every owner at the end of a run, even after an error.
 _JOINED = {"on_train_batch_start": skip_if_any, "on_exception": each, "teardown": each}
 
@@ -254,7 +260,7 @@ class Hooks:
                 call = getattr(owner, name)
                 if owner is not module:
                     call = partial(call, trainer, module)
-                calls.append(wrap(type(owner).__name__, name, with_loader(call) if name in _AROUND_A_BATCH else call))
+                calls.append(wrap(type(owner).__name__, name, _ADAPTED.get(name, _as_it_is)(call)))
                 priority = "normal" if owner is module else owner.priority
                 owners.append(type(owner).__name__ + ("" if priority == "normal" else f" ({priority})"))
             if more and name in more:
