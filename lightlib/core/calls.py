@@ -12,6 +12,7 @@ from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.core.audit import Audit, audit
 from lightlib.core.metrics.results import to_floats
 from lightlib.core.module.overrides import overrides
+from lightlib.core.run.misspelt import warn_for_misspelt_event
 from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.media.items import Media
@@ -127,7 +128,8 @@ class TrainerCalls(TrainerViews):
         """Call the method `name` on every callback that defines it, in order of priority, then on the module.
 
         Callbacks get `(trainer, module, **kwargs)`, as in hooks, and the module gets the keyword arguments alone.
-        Objects without the method are left out; they are looked up once per run. `self.log` in an event follows the
+        Objects without the method are left out; they are looked up once per run, with a warning if none has it, but one
+        has nearly this name. `self.log` in an event follows the
         rules of the hook that calls it. With several processes each calls its own objects.
 
         Raises:
@@ -139,7 +141,7 @@ class TrainerCalls(TrainerViews):
                 expected="a call within a hook or step.",
                 fix=f"call it within a hook: trainer.call_event({name!r})",
             )
-        for call in self._session.hooks.event(name):
+        for call in self._session.hooks.event(name, warn_for_misspelt_event):
             call(**kwargs)
 
     def rebuild_hooks(self) -> None:

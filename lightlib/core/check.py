@@ -15,7 +15,7 @@ from lightlib.callbacks.monitored import monitors_of, of_validation
 from lightlib.conventions import inspect_callback, tolerate
 from lightlib.core.module.module import ModelModule, Module
 from lightlib.core.module.overrides import fixed_parameters, overrides
-from lightlib.core.run.hooks import warn_for_misspelt_hooks
+from lightlib.core.run.misspelt import warn_for_misspelt_hooks
 from lightlib.core.setup.lightning_objects import fix_for_lightnings, root_of_lightning
 from lightlib.core.setup.signatures import check_signatures
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from lightlib import report
 from lightlib.callbacks.callback import Callback, priority_of
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.rules import rule_of
@@ -56,27 +54,9 @@ HOOKS: tuple[str, ...] = (
     "teardown",
 )
 STEPS = ("training_step", "validation_step", "test_step", "predict_step")
-_REMOVED = {
-    "training_epoch_end": "on_train_epoch_end",
-    "validation_epoch_end": "on_validation_epoch_end",
-    "test_epoch_end": "on_test_epoch_end",
-    "on_epoch_start": "on_train_epoch_start",
-    "on_epoch_end": "on_train_epoch_end",
-    "on_batch_start": "on_train_batch_start",
-    "on_batch_end": "on_train_batch_end",
-    "on_pretrain_routine_start": "on_fit_start",
-    "on_pretrain_routine_end": "on_fit_start",
-    "on_configure_sharded_model": "configure_model",
-    "on_init_start": "setup",
-    "on_init_end": "setup",
-    "training_step_end": "training_step",
-    "validation_step_end": "validation_step",
-    "test_step_end": "test_step",
-}
 # Not called through the table: saving and loading a checkpoint calls each callback directly.
 _BY_THE_CHECKPOINT = frozenset({"on_save_checkpoint", "on_load_checkpoint"})
 
-_HOOKS_TOO = ("configure_", "optimizer_", "lr_scheduler_")  # so begin the hooks among the methods of a module
 SKIP_EPOCH = -1  # what `on_train_batch_start` returns to skip the rest of the epoch
 
 Wrap = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
@@ -274,8 +254,11 @@ class Hooks:
     def defines(self, name: str) -> bool:
         return name in self._owners
 
-    def event(self, name: str) -> tuple[Callable[..., Any], ...]:
-        """Return the methods `name` of the callbacks that define it and of the module, in order of priority."""
+    def event(self, name: str, without: Callable[[str, list[type]], None] = nothing) -> tuple[Callable[..., Any], ...]:
+        """Return the methods `name` of the callbacks that define it and of the module, in order of priority.
+
+        `without(name, classes)` is called once if none of these classes has the method.
+        """
         if name not in self._events:
             trainer, module, callbacks = self._receivers
             _check_event(name)
@@ -285,6 +268,8 @@ class Hooks:
                 if callable(call):
                     calls.append(call if owner is module else partial(call, trainer, module))
             self._events[name] = tuple(calls)
+            if not calls:
+                without(name, [type(owner) for owner in (*callbacks, module)])
         return self._events[name]
 
     def follow(self, name: str, call: Callable[..., Any]) -> None:
@@ -363,29 +348,3 @@ def _check_event(name: Any) -> None:
             expected="a name of your own for an event of your own.",
             fix=f"trainer.call_event('on_my_{name.removeprefix('on_')}')",
         )
-
-
-def warn_for_misspelt_hooks(owner: object, base: type) -> None:
-    """Warn about public methods of `owner` that look like misspelt hooks, and about hooks of Lightning 1.x."""
-    ours = [kind for kind in base.__mro__ if kind.__module__.startswith("lightlib.core.module.")]
-    names = [
-        name for kind in ours for name in vars(kind) if kind.__name__.endswith("Hooks") or name.startswith(_HOOKS_TOO)
-    ]
-    known = [*HOOKS, *STEPS, *names]
-    kind = type(owner).__name__
-    for name in dir(type(owner)):
-        if name.startswith("_") or hasattr(base, name) or not callable(getattr(type(owner), name, None)):
-            continue
-        if name in _REMOVED:
-            report.warn(
-                f"{kind}.{name} is never called: it was removed in Lightning 2.0. Use `{_REMOVED[name]}`.",
-                report.PossibleUserWarning,
-            )
-            continue
-        # Short names are too similar to one another: `step` is not a misspelt `setup`.
-        looks_like_hook = name.startswith("on_") or name.endswith(("_step", "_dataloader")) or len(name) >= 12
-        if looks_like_hook and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.9)):
-            report.warn(
-                f"{kind}.{name} is never called: no hook has this name. Did you mean {near[0]!r}?",
-                report.PossibleUserWarning,
-            )

@@ -17,6 +17,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.conventions import LIGHTNING, following
 from lightlib.core.progress.states import TrainerStatus
 from lightlib.errors import MisconfigurationException, StopTraining
+from lightlib.report import PossibleUserWarning
 from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
 from tests.runs.resumable import Everything, Noisy
 from tests.runs.steps import Steps
@@ -391,6 +392,27 @@ class TestEvents:
     def test_what_is_no_event_is_refused(self, name, message):
         with pytest.raises(MisconfigurationException, match=re.escape(message)):
             quiet_trainer(callbacks=At(lambda trainer: trainer.call_event(name))).fit(Net(), batches(3))
+
+    @pytest.mark.parametrize("by", ["callback", "module"])
+    def test_a_misspelt_name_is_reported_once(self, by):
+        heard = []
+        receiver = type("Receiver", (Callback if by == "callback" else Net,), {"on_beep": lambda *a: heard.append(1)})
+
+        class Calls(Callback):
+            def on_train_batch_start(self, trainer, module, batch, i):
+                trainer.call_event("on_beeep")
+                trainer.call_event("on_nothing_like_it")
+
+        own = [receiver()] if by == "callback" else []
+        with pytest.warns(PossibleUserWarning) as seen:
+            quiet_trainer(callbacks=[*own, Calls()]).fit(Net() if own else receiver(), batches(3))
+        (warning,) = seen
+        assert str(warning.message) == (
+            "trainer.call_event('on_beeep'): no callback and no method of the module has this name. Did you mean "
+            "'on_beep' of Receiver?\n  Expected: one name in the call and in the methods.\n"
+            "  Fix: trainer.call_event('on_beep', …)"
+        )
+        assert not heard
 
     def test_before_a_run_it_is_refused(self):
         with pytest.raises(MisconfigurationException, match="was called before a run"):
