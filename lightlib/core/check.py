@@ -13,6 +13,7 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.monitored import monitors_of, of_validation
 from lightlib.conventions import inspect_callback, tolerate
+from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import ModelModule, Module
 from lightlib.core.module.overrides import fixed_parameters, overrides
 from lightlib.core.run.misspelt import warn_for_misspelt_hooks
@@ -107,6 +108,12 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
                 expected="a different state_key for every stateful callback.",
                 fix=f"override `state_key` in one of them{instead}",
             )
+
+
+def check_datamodule(datamodule: DataModule) -> None:
+    """Refuse hooks with other arguments than they get, and warn about misspelt ones."""
+    warn_for_misspelt_hooks(datamodule, DataModule)
+    check_signatures(datamodule, DataModule)
 
 
 def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool, callbacks: Sequence[Any]) -> bool:

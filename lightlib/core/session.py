@@ -53,7 +53,6 @@ from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.session_state import SessionState
 from lightlib.core.setup.callbacks import callbacks_in
 from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
-from lightlib.core.setup.signatures import check_signatures
 from lightlib.core.setup.timing import Timing, facts_of
 from lightlib.core.trial import Call, limits_of, run_call, unseen
 from lightlib.core.values.hparams import plain_hparams
@@ -255,7 +254,7 @@ class Session(SessionState):
         """Refuse a module without the steps of a stage; leave out a validation that has a step, but no data."""
         trainer = self.trainer
         if self.datamodule is not None:
-            check_signatures(self.datamodule, DataModule)
+            check.check_datamodule(self.datamodule)
         val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
         if not check.check_steps(module, stage, sources["val"] is not None, val_wanted, trainer.callbacks):
             sources["val"] = None

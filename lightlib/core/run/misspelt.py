@@ -56,16 +56,17 @@ def warn_for_misspelt_hooks(owner: object, base: type) -> None:
     for name in dir(type(owner)):
         if name.startswith("_") or hasattr(base, name) or not callable(getattr(type(owner), name, None)):
             continue
-        if name in _REMOVED:
-            report.warn(
-                f"{kind}.{name} is never called: it was removed in Lightning 2.0. Use `{_REMOVED[name]}`.",
-                report.PossibleUserWarning,
-            )
-            continue
         # Short names are too similar to one another: `step` is not a misspelt `setup`.
         looks_like_hook = name.startswith("on_") or name.endswith(("_step", "_dataloader")) or len(name) >= 12
-        if looks_like_hook and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.9)):
-            report.warn(
-                f"{kind}.{name} is never called: no hook has this name. Did you mean {near[0]!r}?",
-                report.PossibleUserWarning,
-            )
+        if name in _REMOVED:
+            why, meant = f"it was removed in Lightning 2.0. Use `{_REMOVED[name]}`.", _REMOVED[name]
+        elif looks_like_hook and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.9)):
+            why, meant = f"no hook has this name. Did you mean {near[0]!r}?", near[0]
+        else:
+            continue
+        report.warn(
+            f"{kind}.{name} is never called: {why}\n"
+            "  Expected: the name of a hook (docs/lifecycle.md), or a name that is unlike one.\n"
+            f"  Fix: rename it to `{meant}`.",
+            report.PossibleUserWarning,
+        )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
 from lightlib.callbacks import Callback, EarlyStopping, LambdaCallback, ModelCheckpoint
+from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
@@ -445,6 +448,14 @@ HOOKS = [
 ]
 
 
+def rename(hint):
+    meant = re.search(r"['`](\w+)['`]", hint).group(1)
+    return (
+        "  Expected: the name of a hook (docs/lifecycle.md), or a name that is unlike one.\n"
+        f"  Fix: rename it to `{meant}`."
+    )
+
+
 class TestHooks:
     """Methods that are almost hooks cause a warning; training continues."""
 
@@ -453,7 +464,7 @@ class TestHooks:
         module = with_methods(**{name: lambda self: None})
         with pytest.warns(PossibleUserWarning) as caught:
             trainer().fit(module, loader())
-        assert [str(one.message) for one in caught] == [f"Given.{name} is never called: {hint}"]
+        assert [str(one.message) for one in caught] == [f"Given.{name} is never called: {hint}\n{rename(hint)}"]
         assert module.steps == 4
 
     @pytest.mark.parametrize(
@@ -467,7 +478,18 @@ class TestHooks:
         callback = type("Given", (Callback,), {name: lambda self, *args: None})()
         with pytest.warns(PossibleUserWarning) as caught:
             trainer(callbacks=callback)
-        assert {str(one.message) for one in caught} == {f"Given.{name} is never called: {hint}"}
+        assert {str(one.message) for one in caught} == {f"Given.{name} is never called: {hint}\n{rename(hint)}"}
+
+    @pytest.mark.parametrize(
+        ("name", "meant"), [("train_dataloaders", "train_dataloader"), ("prepare_date", "prepare_data")]
+    )
+    def test_of_a_data_module(self, name, meant):
+        methods = {"train_dataloader": lambda self: loader(), name: lambda self: loader()}
+        data = type("Given", (DataModule,), methods)()
+        with pytest.warns(PossibleUserWarning) as caught:
+            trainer().fit(Net(), datamodule=data)
+        hint = f"no hook has this name. Did you mean {meant!r}?"
+        assert [str(one.message) for one in caught] == [f"Given.{name} is never called: {hint}\n{rename(hint)}"]
 
     @pytest.mark.parametrize("name", ["step", "on_the_moon", "my_training_step", "loss_step", "_on_trian_start"])
     def test_other_names(self, name):
