@@ -61,7 +61,8 @@ def write(folder: Path, template: str) -> list[Path]:
     """Write the files of a template, all or none, to a folder that is made if it does not exist; return their paths."""
     if template not in TEMPLATES:
         near = closest(template, TEMPLATES, "classifier")
-        raise UnknownNameError("template", template, TEMPLATES, fix=f"lightlib init --template {near}")
+        where = "" if folder == Path() else f"{shlex.quote(str(folder))} "
+        raise UnknownNameError("template", template, TEMPLATES, fix=f"lightlib init {where}--template {near}")
     sources = sorted((_FOLDER / template).iterdir())
     files = [folder / source.name.removesuffix(_ENDING) for source in sources]
     there = [path.name for path in files if os.path.lexists(path)]

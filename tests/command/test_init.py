@@ -134,7 +134,7 @@ def test_nothing_is_overwritten(there, capsys):
 def test_an_unknown_template():
     with pytest.raises(UnknownNameError, match=r"Unknown template 'clasifier'. Did you mean 'classifier'\?") as caught:
         init.write(Path("project"), "clasifier")
-    assert "Fix: lightlib init --template classifier" in str(caught.value)
+    assert "Fix: lightlib init project --template classifier" in str(caught.value)
     assert os.listdir() == []
 
 
@@ -173,11 +173,16 @@ def test_the_arguments():
 def test_the_commands_of_the_readme(project, capsys):
     """All commands but pytest, with less data, in this process."""
     done = [command.split()[1:] for command in commands(project / "README.md") if command.startswith("lightlib ")]
-    assert [words[0] for words in done] == ["fit", "fit", "fit", "test", "plot", "fit", "fit"]
+    assert [words[0] for words in done] == ["fit", "fit", "fit", "test", "predict", "plot", "fit", "fit"]
     for words in done:
         assert main(words) == 0, (words, capsys.readouterr())
+    (outputs,) = Path().rglob("predictions/*.pt")
+    model = sys.modules["model"].Classifier.load_from_checkpoint("lightning_logs/version_0/checkpoints/best.ckpt")
+    pictures, _ = sys.modules["data"].draw(1000, 0.3, 2).tensors
+    with torch.no_grad():
+        assert torch.cat(torch.load(outputs)).equal(model.net(pictures).argmax(dim=1))
     runs = sorted(path.name for path in Path("lightning_logs").iterdir())
-    assert runs == ["version_0", "version_1", "version_2", "version_3"]
+    assert runs == ["version_0", "version_1", "version_2", "version_3", "version_4"]
     assert Path("lightning_logs/version_0/curves.png").stat().st_size > 0
     assert "test_accuracy" in capsys.readouterr().out
 
