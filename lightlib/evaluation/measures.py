@@ -158,7 +158,8 @@ def preds_and_target(batch: Any, outputs: Any) -> tuple[Any, Any]:
     """Return the predictions and targets of a batch, if they are where they usually are.
 
     Predictions and targets are ``outputs["preds"]`` and ``outputs["target"]``; or `outputs` is a pair of them; or it is
-    a tensor of predictions (or has "preds" alone), and the batch is ``(inputs, targets)``.
+    a tensor of predictions (or has "preds" alone), and the batch is ``(inputs, targets)``; or they are
+    ``outputs["logits"]`` and ``batch["labels"]``, as with models of transformers.
 
     Raises:
         MisconfigurationException: They are somewhere else.
@@ -169,6 +170,8 @@ def preds_and_target(batch: Any, outputs: Any) -> tuple[Any, Any]:
             return outputs["preds"], outputs["target"]
         if labelled:
             return outputs["preds"], batch[1]
+    elif isinstance(outputs, Mapping) and "logits" in outputs and isinstance(batch, Mapping) and "labels" in batch:
+        return outputs["logits"], batch["labels"]
     elif isinstance(outputs, Tensor) and labelled:
         return outputs, batch[1]
     elif isinstance(outputs, (tuple, list)) and len(outputs) == 2:

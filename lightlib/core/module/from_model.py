@@ -21,8 +21,9 @@ class ModelSteps(PreprocessorMixin):
     A strategy may wrap or shard `model`, so the signature of its `forward` is read once, here.
     """
 
-    if TYPE_CHECKING:
-        log: Any  # that of Module
+    if TYPE_CHECKING:  # those of Module
+        log: Any
+        trainer: Any
     _made_by = "Module.from_model"
 
     def __init__(
@@ -47,6 +48,11 @@ class ModelSteps(PreprocessorMixin):
         self._optimizer, self._scheduler, self._interval, self._step = optimizer, scheduler, interval, step
         self._signature = inspect.signature(model.forward)
         self._has_mode = "mode" in self._signature.parameters and loss is None
+        self._shows_predictions = False
+
+    def setup(self, stage: str) -> None:
+        """Note whether a callback reads the predictions of training; otherwise they are not kept beyond the loss."""
+        self._shows_predictions = stage == "fit" and any(map(_reads_outputs, (*self.trainer.callbacks, self)))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the output of the model."""
@@ -57,23 +63,23 @@ class ModelSteps(PreprocessorMixin):
         if self._step is not None:
             return self._step(self, batch)
         if self.loss_function is None:
-            output = self._run(batch, mode="loss")
-            loss = output.get("loss") if isinstance(output, Mapping) else output
-            if isinstance(loss, Tensor):
+            output = _by_name(self._run(batch, mode="loss"))
+            loss = _loss_of(output)
+            if loss is not None:
                 self.log("loss", loss.mean(), prog_bar=True)
             return output
-        loss, _ = self._loss(batch)
+        loss, output = self._loss(batch)
         if self._is_keras:
             loss = with_regularization(self.model, loss)
         self.log("loss", loss, prog_bar=True)
-        return loss
+        return {"loss": loss, "preds": output, "target": batch[1]} if self._shows_predictions else loss
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
-        """Log the loss as "val_loss", if there is a loss function; return the model's output."""
+        """Log the loss as "val_loss", if there is a loss function or the model returns it; return its output."""
         return self._evaluate(batch, "val_loss")
 
     def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
-        """Log the loss as "test_loss", if there is a loss function; return the model's output."""
+        """Log the loss as "test_loss", if there is a loss function or the model returns it; return its output."""
         return self._evaluate(batch, "test_loss")
 
     def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
@@ -98,9 +104,13 @@ class ModelSteps(PreprocessorMixin):
 
     def _evaluate(self, batch: Any, name: str) -> Any:
         if self.loss_function is None:
-            return self._run(batch, mode="predict")
-        loss, output = self._loss(batch)
-        self.log(name, loss, prog_bar=True)
+            output = self._run(batch, mode="predict")
+            named = _by_name(output)
+            loss = _loss_of(named) if isinstance(named, Mapping) or _is_scalar(named) else None
+        else:
+            loss, output = self._loss(batch)
+        if loss is not None:
+            self.log(name, loss.mean(), prog_bar=True)
         return output
 
     def _loss(self, batch: Any) -> tuple[Tensor, Any]:
@@ -144,6 +154,42 @@ class ModelSteps(PreprocessorMixin):
         except TypeError:
             return False
         return True
+
+
+def _by_name(output: Any) -> Any:
+    """Return a tuple with one scalar, the loss, or an object with a `loss`, as a dict; any other output as it is."""
+    if isinstance(output, (Mapping, Tensor)) or output is None:
+        return output
+    if hasattr(output, "_asdict"):
+        return output._asdict()
+    if isinstance(output, (tuple, list)):
+        scalars = [index for index, value in enumerate(output) if _is_scalar(value)]
+        if len(scalars) != 1:
+            return output
+        rest = [value for index, value in enumerate(output) if index != scalars[0]]
+        predictions = {"preds": rest[0] if len(rest) == 1 else tuple(rest)} if rest else {}
+        return {"loss": output[scalars[0]], **predictions}
+    loss = getattr(output, "loss", None)
+    return {**getattr(output, "__dict__", {}), "loss": loss} if isinstance(loss, Tensor) else output
+
+
+def _loss_of(output: Any) -> Tensor | None:
+    """Return the tensor that is the loss in an output of `_by_name`."""
+    loss = output.get("loss") if isinstance(output, Mapping) else output
+    return loss if isinstance(loss, Tensor) else None
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 0 and value.is_floating_point()
+
+
+def _reads_outputs(owner: Any) -> bool:
+    """Whether `on_train_batch_end` is the user's, or that of a callback that measures or draws training batches."""
+    method = getattr(owner, "on_train_batch_end", None)
+    place = getattr(method, "__module__", None) or ""
+    if place.startswith(("lightlib.callbacks.", "lightlib.core.")):
+        return False
+    return method is not None and "train" in (getattr(owner, "stages", None) or ("train",))
 
 
 def _described(batch: Any) -> str:

@@ -196,7 +196,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
         Args:
             model: The model.
             loss: ``loss(predictions, targets)``, with the weights as a third argument. Default: the model's output in
-                training is the loss, or a dict of losses.
+                training is the loss, a dict of losses, or has a `loss` next to its predictions.
             optimizer: A function of the parameters, such as ``torch.optim.Adam``, or a partial of one; or an optimizer.
             scheduler: A function of the optimizer, or a scheduler. Default: none.
             interval: When it steps. Default: after each epoch.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -10,9 +13,11 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
+from lightlib.callbacks import LambdaCallback, MetricPrinter, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from lightlib.core.module.module import Module
+from lightlib.core.module.module import ModelModule, Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.evaluation import Metric, MetricCallback
 from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
 
 SGD = partial(torch.optim.SGD, lr=0.1)
@@ -32,6 +37,14 @@ class ToyModel(nn.Module):
         if mode == "predict":
             return feat
         return dict(loss1=loss1, loss2=loss2)  # noqa: C408  as printed there
+
+
+class NumSamples(Metric):
+    def process(self, batch, outputs):
+        self.results += [1] * len(outputs["preds"])
+
+    def compute_metrics(self, results):
+        return {"samples": len(results)}
 
 
 def by_hand(loss_of, net, data, epochs=1, accumulate=1):
@@ -164,6 +177,190 @@ class TestAModelWithAMode:
     def test_a_string_is_refused(self):
         with pytest.raises(ArgumentTypeError, match=r"A batch is 'text' \(str\)"):
             quiet_trainer().fit(Module.from_model(ToyModel(), optimizer=SGD), ["text"])
+
+
+class Scores(nn.Module):
+    """Returns its loss and its scores, as models of transformers do if they get labels, in the form that is given."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.net, self.form = network(), form
+
+    def forward(self, input_ids, labels=None):
+        scores = self.net(input_ids)
+        return self.form(None if labels is None else F.cross_entropy(scores, labels), scores)
+
+
+class ModelOutput(OrderedDict):
+    """That of transformers: a dict with its entries as attributes."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+
+class Pair(NamedTuple):
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+
+@dataclass
+class Holder:
+    loss: torch.Tensor
+    logits: torch.Tensor
+
+
+FORMS = {
+    "dict": lambda loss, scores: {"loss": loss, "logits": scores},
+    "ModelOutput": lambda loss, scores: ModelOutput(loss=loss, logits=scores),
+    "tuple": lambda loss, scores: (loss, scores),
+    "the loss last": lambda loss, scores: (scores, loss),
+    "named tuple": Pair,
+    "object": Holder,
+    "loss alone": lambda loss, scores: loss,
+}
+
+
+def labelled(n, seed=2):
+    return [{"input_ids": x, "labels": y} for x, y in batches(n, seed=seed)]
+
+
+class TestAModelThatReturnsItsLoss:
+    @pytest.mark.parametrize("accumulate", [1, 2])
+    @pytest.mark.parametrize("form", FORMS)
+    def test_it_is_trained_and_evaluated(self, form, accumulate):
+        module, data, (one, other) = Module.from_model(Scores(FORMS[form]), optimizer=SGD), labelled(4), labelled(2, 3)
+        uneven = {name: value[:1] for name, value in other.items()}
+        trainer = quiet_trainer(max_epochs=2, accumulate_grad_batches=accumulate)
+        trainer.fit(module, data, [one, uneven])
+        loss_of = lambda net, batch: F.cross_entropy(net(batch["input_ids"]), batch["labels"])  # noqa: E731
+        plain = by_hand(loss_of, network(), data, 2, accumulate)
+        assert same_weights(module.model.net, plain)
+        expected = (4 * loss_of(plain, one).item() + loss_of(plain, uneven).item()) / 5
+        assert trainer.callback_metrics["val_loss"].item() == pytest.approx(expected)
+        assert trainer.validate(module, [one, uneven], verbose=False) == [{"val_loss": pytest.approx(expected)}]
+        assert trainer.test(module, [one, uneven], verbose=False) == [{"test_loss": pytest.approx(expected)}]
+
+    def test_a_checkpoint_is_chosen_by_its_loss(self, tmp_path):
+        checkpoint = ModelCheckpoint(tmp_path, monitor="val_loss")
+        trainer = quiet_trainer(max_epochs=3, callbacks=checkpoint, enable_checkpointing=True)
+        trainer.fit(Module.from_model(Scores(FORMS["ModelOutput"]), optimizer=SGD), labelled(3), labelled(1, 3))
+        assert checkpoint.best_model_score == trainer.callback_metrics["val_loss"]
+
+    def test_without_labels_there_is_no_loss_and_the_output_stays(self):
+        seen = []
+
+        class Sees(Callback):
+            def on_validation_batch_end(self, trainer, module, outputs, batch, batch_idx):
+                seen.append(outputs)
+
+        (batch,) = labelled(1)
+        for form in ("ModelOutput", "tuple", "object"):
+            module = Module.from_model(Scores(FORMS[form]))
+            trainer = quiet_trainer(callbacks=Sees())
+            assert trainer.validate(module, [{"input_ids": batch["input_ids"]}], verbose=False) == [{}]
+            assert type(seen[-1]) is type(FORMS[form](None, None))
+            assert trainer.validate(module, [batch], verbose=False)[0]["val_loss"] > 0
+            assert type(seen[-1]) is type(FORMS[form](None, None))
+
+    def test_predictions_that_look_like_no_loss_are_not_logged(self):
+        class Predicts(nn.Module):
+            def forward(self, x):
+                return x.sum(1)
+
+        trainer = quiet_trainer()
+        assert trainer.validate(Module.from_model(Predicts()), [torch.ones(3, 2)], verbose=False) == [{}]
+
+    def test_two_scalars_are_no_loss(self):
+        class Two(Scores):
+            def forward(self, input_ids, labels):
+                return F.cross_entropy(self.net(input_ids), labels), torch.tensor(1.0)
+
+        module = Module.from_model(Two(None), optimizer=SGD)
+        assert quiet_trainer().validate(module, labelled(1), verbose=False) == [{}]
+        with pytest.raises(MisconfigurationException, match=r"training_step returned \(tensor.*\(tuple\)"):
+            quiet_trainer().fit(module, labelled(1))
+
+    @pytest.mark.parametrize("form", ["dict", "ModelOutput", "tuple", "the loss last", "named tuple", "object"])
+    def test_metrics_of_all_stages(self, form):
+        torchmetrics = pytest.importorskip("torchmetrics")
+        accuracy = partial(torchmetrics.Accuracy, task="multiclass", num_classes=3)
+        if "tuple" in form or "last" in form:
+            inputs = lambda batch, outputs: (outputs["preds"], batch["labels"])  # noqa: E731
+            metric = MetricCallback(accuracy(), stages="train", inputs=None if form == "named tuple" else inputs)
+        else:
+            metric = MetricCallback(accuracy(), stages=("train",) if form == "object" else ("train", "val"))
+        data, module = labelled(3), Module.from_model(Scores(FORMS[form]), optimizer=partial(torch.optim.SGD, lr=0.0))
+        trainer = quiet_trainer(callbacks=metric)
+        trainer.fit(module, data, data)
+        right = [(network()(b["input_ids"]).argmax(1) == b["labels"]).float() for b in data]
+        for name in metric.stages:
+            assert trainer.callback_metrics[f"{name}_accuracy"].item() == pytest.approx(torch.cat(right).mean().item())
+
+    @pytest.mark.parametrize("accumulate", [1, 2])
+    def test_callbacks_of_training_get_predictions_and_targets(self, accumulate):
+        seen, plain = [], []
+
+        class Sees(Callback):
+            def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+                seen.append({**outputs, "kept": any(value.requires_grad for value in outputs.values())})
+
+        module = Module.from_model(network(), F.cross_entropy, SGD)
+        quiet_trainer(callbacks=Sees(), accumulate_grad_batches=accumulate).fit(module, batches(4))
+
+        def loss(net, batch):
+            scores = net(batch[0])
+            plain.append((scores.detach(), F.cross_entropy(scores, batch[1])))
+            return plain[-1][1]
+
+        assert same_weights(module.model, by_hand(loss, network(), batches(4), accumulate=accumulate))
+        for outputs, (scores, value), (_, y) in zip(seen, plain, batches(4), strict=True):
+            assert set(outputs) == {"loss", "preds", "target", "kept"}
+            assert torch.equal(outputs["preds"], scores)
+            assert torch.equal(outputs["target"], y)
+            assert torch.equal(outputs["loss"], value.detach())
+            assert not outputs["kept"]
+
+    def test_a_metric_of_training_data(self):
+        torchmetrics = pytest.importorskip("torchmetrics")
+        metric = MetricCallback(torchmetrics.Accuracy(task="multiclass", num_classes=3), stages=("train", "val"))
+        module = Module.from_model(network(), F.cross_entropy, SGD)
+        trainer = quiet_trainer(callbacks=metric)
+        trainer.fit(module, batches(3), batches(2, seed=3))
+        right = []
+
+        def loss(net, batch):
+            scores = net(batch[0])
+            right.append((scores.argmax(1) == batch[1]).float())
+            return F.cross_entropy(scores, batch[1])
+
+        plain = by_hand(loss, network(), batches(3))
+        assert trainer.callback_metrics["train_accuracy"].item() == pytest.approx(torch.cat(right).mean().item())
+        after = [(plain(x).argmax(1) == y).float() for x, y in batches(2, seed=3)]
+        assert trainer.callback_metrics["val_accuracy"].item() == pytest.approx(torch.cat(after).mean().item())
+
+    @pytest.mark.parametrize(
+        ("callback", "returned"),
+        [
+            (None, torch.Tensor),
+            (MetricPrinter(), torch.Tensor),
+            (MetricCallback(NumSamples(), stages="val"), torch.Tensor),
+            (MetricCallback(NumSamples(), stages="train"), dict),
+            (LambdaCallback(on_train_batch_end=lambda *args: None), dict),
+            (LambdaCallback(on_train_batch_start=lambda *args: None), torch.Tensor),
+        ],
+    )
+    def test_nothing_is_kept_that_no_callback_reads(self, callback, returned):
+        kinds, step = [], ModelModule.training_step
+
+        class Notes(ModelModule):
+            def training_step(self, batch, batch_idx):
+                kinds.append(type(output := step(self, batch, batch_idx)))
+                return output
+
+        module = Module.from_model(network(), F.cross_entropy, SGD)
+        module.__class__ = Notes
+        quiet_trainer(callbacks=callback).fit(module, batches(1))
+        assert kinds == [returned]
 
 
 class TestADictOfLosses:
