@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lightlib import report
 from lightlib.accelerators.resolve import unused
 from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.conventions import active
@@ -59,6 +61,8 @@ def loader_count(builder: Builder, stage: Stage, fn: TrainerFn) -> int:
 
 def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: ResumeSource) -> Fanout:
     """Open the loggers, on all ranks or on none, and return them as one object."""
+    if fn is TrainerFn.FITTING:
+        warn_of_autolog(trainer)
     strategy, error = trainer.strategy, None
     fanout = Fanout(trainer.loggers)
     if fn is TrainerFn.FITTING and origin.continues:
@@ -77,6 +81,26 @@ def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: ResumeSource) -> Fa
             raise MisconfigurationException(message)
         logger.share(strategy.broadcast)
     return fanout
+
+
+def warn_of_autolog(trainer: Trainer) -> None:
+    """Warn once if ``mlflow.pytorch.autolog()`` is on, which logs fits of Lightning's Trainer only."""
+    autologging: Any = sys.modules.get("mlflow.utils.autologging_utils")
+    settings = getattr(autologging, "AUTOLOGGING_INTEGRATIONS", {}).get("pytorch")
+    patched = hasattr(type(trainer).fit, "__wrapped__")  # the Trainer is Lightning's with compat
+    if not settings or settings.get("disable", False) or patched:
+        return
+    from lightlib.loggers.mlflow import MLFlowLogger  # optional: only with mlflow
+
+    if any(isinstance(logger, MLFlowLogger) for logger in trainer.loggers):
+        return
+    report.warn_once(
+        "mlflow.autolog",
+        "mlflow.pytorch.autolog() is on, but it logs nothing of this Trainer: it changes the Trainer of `lightning`.\n"
+        "  Expected: a logger of lightlib.\n"
+        "  Fix: Trainer(logger=MLFlowLogger()); or call lightlib.compat.install() before autolog().",
+        report.PossibleUserWarning,
+    )
 
 
 def prepare_data(trainer: Trainer, builder: Builder, hooks: Hooks, fn: TrainerFn) -> None:

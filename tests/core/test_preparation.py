@@ -1,10 +1,19 @@
-"""Preparation of a run: the line about a fit that has nothing to train, and its fix."""
+"""Preparation of a run: the line about a fit that has nothing to train, and the warning about autolog."""
 
 from __future__ import annotations
 
+import functools
+import sys
+from types import SimpleNamespace
+
 import pytest
 
-from tests.runs.plain import Net, batches, quiet_trainer
+from lightlib import Trainer, report
+from lightlib.core.preparation import warn_of_autolog
+from lightlib.loggers.logger import DummyLogger
+from lightlib.loggers.mlflow import MLFlowLogger
+from lightlib.report import PossibleUserWarning
+from tests.runs.plain import QUIET, Net, batches, quiet_trainer
 
 
 @pytest.fixture
@@ -56,3 +65,46 @@ def test_without_training_batches(lines):
 def test_the_loop_of_lightning_names_what_may_be_set():
     with pytest.raises(AttributeError, match=r"`trainer\.max_epochs` and `max_steps`, which may be set"):
         quiet_trainer().fit_loop.max_epochs = 3
+
+
+class TestAutolog:
+    """`mlflow.pytorch.autolog()`, with the table that mlflow 3 fills when it is called."""
+
+    @pytest.fixture
+    def settings(self, monkeypatch):
+        integrations = {"pytorch": {"disable": False}}
+        module = SimpleNamespace(AUTOLOGGING_INTEGRATIONS=integrations)
+        monkeypatch.setitem(sys.modules, "mlflow.utils.autologging_utils", module)
+        monkeypatch.setattr(report.once, "_keys", set())
+        return integrations
+
+    def test_it_warns_once_before_training(self, settings):
+        trainer = quiet_trainer(max_epochs=1)
+        with pytest.warns(PossibleUserWarning) as seen:
+            trainer.fit(Net(), batches(1))
+        (warning,) = seen
+        assert str(warning.message) == (
+            "mlflow.pytorch.autolog() is on, but it logs nothing of this Trainer: it changes the Trainer of "
+            "`lightning`.\n  Expected: a logger of lightlib.\n"
+            "  Fix: Trainer(logger=MLFlowLogger()); or call lightlib.compat.install() before autolog()."
+        )
+        quiet_trainer(max_epochs=1).fit(Net(), batches(1))
+
+    @pytest.mark.parametrize("integrations", [{}, {"pytorch": {}}, {"pytorch": {"disable": True}}, {"sklearn": {}}])
+    def test_not_when_it_is_off(self, settings, integrations):
+        settings.clear()
+        settings.update(integrations)
+        quiet_trainer(max_epochs=1).fit(Net(), batches(1))
+
+    def test_not_with_the_logger(self, settings):
+        warn_of_autolog(quiet_trainer(logger=[MLFlowLogger()]))
+        with pytest.warns(PossibleUserWarning, match="logs nothing"):
+            warn_of_autolog(quiet_trainer(logger=DummyLogger()))
+
+    def test_not_when_mlflow_has_changed_this_trainer(self, settings):
+        class Patched(Trainer):
+            @functools.wraps(Trainer.fit)
+            def fit(self, *arguments, **options):
+                return super().fit(*arguments, **options)
+
+        Patched(**QUIET, max_epochs=1).fit(Net(), batches(1))
