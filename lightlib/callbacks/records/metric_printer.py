@@ -37,6 +37,9 @@ class MetricPrinter(Callback):
         Epoch(train) [1][20/1563]  lr: 1.0000e-03  eta: 00:18:23  time: 0.0142  data_time: 0.0008  ips: 2257.7  …
         Epoch(val) [1][313/313]  accuracy: 0.3570  time: 0.0052  data_time: 0.0011
 
+    Brackets count batches. If several make an optimizer step (`accumulate_grad_batches`, `global_batch_size`), a line
+    has the number of steps as well: ``Iter(train) [10/40]  step: 5``.
+
     Values that are logged for the epoch follow in a line of their own at its end, and those of a validation or test
     after its last batch. Epochs and batches count from 1. Set ``Trainer(enable_progress_bar=False)`` to print these
     lines only. The device is waited for only when a line is printed.
@@ -158,6 +161,7 @@ class MetricPrinter(Callback):
         samples = trainer.run.results.train.size_of_batch() if trainer.run is not None else 1
         rate = samples * trainer.strategy.data_size / seconds if seconds else math.inf
         words = [
+            *([f"step: {trainer.global_step}"] if trainer.accumulate_grad_batches > 1 else []),
             f"lr: {self._rate}",
             f"eta: {'?' if left is None else clock(left)}",
             *self._times_of_batches(),

@@ -70,6 +70,14 @@ def parsed(lines):
     return [match.groups() for match in found]
 
 
+@pytest.mark.parametrize("arguments", [{"accumulate_grad_batches": 4}, {"global_batch_size": 16}])
+def test_the_number_of_steps_where_batches_are_accumulated(capsys, arguments):
+    printer = MetricPrinter(10, by_epoch=False)
+    lines = lines_of(capsys, printer, Two(), loader(400), max_steps=10, max_epochs=-1, **arguments)  # batches of 4
+    beginnings = [line.split("  lr:")[0] for line in lines if "  lr:" in line]
+    assert beginnings == [f"Iter(train) [{n}/40]  step: {n // 4}" for n in (10, 20, 30, 40)]
+
+
 def test_lines_by_epoch(capsys):
     data = loader(100)  # 25 batches
     lines = lines_of(capsys, MetricPrinter(window=3), Two(), data)
