@@ -219,8 +219,8 @@ class TestWhen:
     )
     def test_default_of_save_on_train_epoch_end(self, tmp_path, settings, at_epoch_end):
         trainer = FakeTrainer(tmp_path, **settings)
-        assert ModelCheckpoint()._at_epoch_end(trainer) is at_epoch_end
-        assert ModelCheckpoint(save_on_train_epoch_end=True)._at_epoch_end(trainer)
+        assert ModelCheckpoint()._should_save_on_train_epoch_end(trainer) is at_epoch_end
+        assert ModelCheckpoint(save_on_train_epoch_end=True)._should_save_on_train_epoch_end(trainer)
 
     def test_after_each_validation(self, tmp_path):
         _, trainer = started(tmp_path, FakeTrainer(tmp_path, val_check_interval=0.5), monitor="val_loss", save_top_k=-1)

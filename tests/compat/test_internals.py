@@ -364,7 +364,7 @@ class TestCheckpoints:
 
 def test_overriding_a_private_method_that_nothing_calls_is_a_warning():  # schnetpack, nequip, scvi override some
     class Mine(ModelCheckpoint):
-        def _should_skip_saving_checkpoint(self, trainer):
+        def _should_remove_checkpoint(self, trainer, previous, current):
             return True
 
         def _save_checkpoint(self, trainer, filepath):
@@ -374,7 +374,7 @@ def test_overriding_a_private_method_that_nothing_calls_is_a_warning():  # schne
         trainer(callbacks=[Mine()], enable_checkpointing=True, limit_val_batches=0).fit(Net(), loader())
     told = [str(each.message) for each in seen if "overrides a private method" in str(each.message)]
     assert len(told) == 1
-    assert told[0].startswith("Mine._should_skip_saving_checkpoint overrides a private method of Lightning's")
+    assert told[0].startswith("Mine._should_remove_checkpoint overrides a private method of Lightning's")
 
 
 def test_functions_of_loggers():  # dvclive; the values are Lightning's

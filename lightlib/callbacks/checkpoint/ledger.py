@@ -199,6 +199,19 @@ class Recorded(Generic[T]):
         callback._ledger.record(**{self._name: value})  # noqa: SLF001  as above
 
 
+class Alias:
+    """Another name of an attribute: a private one of Lightning's, which subclasses read and set."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, callback: Any, owner: type) -> Any:
+        return self if callback is None else getattr(callback, self._name)
+
+    def __set__(self, callback: Any, value: Any) -> None:
+        vars(callback)[self._name] = value
+
+
 def numbers_of(metrics: Mapping[str, Any], epoch: int, step: int) -> dict[str, Tensor]:
     """Return copies of the metrics that have a value, with the position under "epoch" and "step"."""
     numbers = {name: as_number(value) for name, value in metrics.items()}

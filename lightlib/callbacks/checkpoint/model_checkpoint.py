@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -160,6 +160,7 @@ class ModelCheckpoint(NamedCheckpoints):
         self._due = Due()
         self._once = report.Once()
         self._restored: dict[str, Any] | None = None  # between `load_state_dict` and the start of training
+        self._last_global_step_saved, self._last_checkpoint_saved = 0, ""
         self._begin(batch=0, step=0)
 
     def __repr__(self) -> str:
@@ -211,7 +212,7 @@ class ModelCheckpoint(NamedCheckpoints):
             self._folder.branch_off(self._ledger.kept - {""})
             self.last_model_path = ""
         self._saves.agree(trainer)
-        if self.every_n_epochs and self.save_top_k and not self._at_epoch_end(trainer):
+        if self.every_n_epochs and self.save_top_k and not self._should_save_on_train_epoch_end(trainer):
             warn_if_none_comes(trainer, bool(self.save_last))
         if self._pending:
             trainer.saver.request(partial(self._save_due, trainer))
@@ -224,7 +225,8 @@ class ModelCheckpoint(NamedCheckpoints):
         by_batch = self.every_n_train_steps or self.train_time_interval is not None
         if not by_batch:
             return
-        if self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval, self.save_begin):
+        due = self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval, self.save_begin)
+        if due and not self._should_skip_saving_checkpoint(trainer):
             self._request(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
@@ -237,13 +239,13 @@ class ModelCheckpoint(NamedCheckpoints):
         compared = None if self.every_n_epochs else self.monitor
         value = None if compared is None else trainer.callback_metrics.get(compared)
         self._due.note_validation(trainer.global_step, as_number(value))
-        if not self._at_epoch_end(trainer):
+        if not self._should_save_on_train_epoch_end(trainer):
             self._request_for_epoch(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
         self._saves.look(trainer)
         self._due.note_epoch_end()
-        if self._at_epoch_end(trainer):
+        if self._should_save_on_train_epoch_end(trainer):
             self._request_for_epoch(trainer)
         elif self.save_last and not validates(trainer):
             self._request(trainer, "last alone")
@@ -266,8 +268,7 @@ class ModelCheckpoint(NamedCheckpoints):
         if trainer.state.fn != "fit":
             return
         self._saves.stop()
-        nothing_new = trainer.progress.batch == self._saved_at_batch
-        if not self.save_on_exception or trainer.fast_dev_run or trainer.sanity_checking or nothing_new:
+        if not self._should_save_on_exception(trainer):
             return
         if self.dirpath is None or not all_ranks_can_save(trainer, exception):
             return
@@ -301,10 +302,21 @@ class ModelCheckpoint(NamedCheckpoints):
         self._asked_of: Trainer | None = None  # while a save is pending
         self._due.begin(batch, step)
 
-    def _at_epoch_end(self, trainer: Trainer) -> bool:
-        return final_at_epoch_end(trainer) if self.save_on_train_epoch_end is None else self.save_on_train_epoch_end
+    def _should_save_on_train_epoch_end(self, trainer: Trainer) -> bool:
+        chosen = self.save_on_train_epoch_end
+        return final_at_epoch_end(trainer) if chosen is None else chosen
+
+    def _should_skip_saving_checkpoint(self, trainer: Trainer) -> bool:
+        """Whether no file is due: nothing is trained, or nothing since the last file. A subclass may skip more."""
+        skips = trainer.fast_dev_run or trainer.state.fn != "fit" or trainer.sanity_checking
+        return bool(skips or trainer.progress.batch == self._saved_at_batch)
+
+    def _should_save_on_exception(self, trainer: Trainer) -> bool:
+        return self.save_on_exception and not ModelCheckpoint._should_skip_saving_checkpoint(self, trainer)
 
     def _request_for_epoch(self, trainer: Trainer) -> None:
+        if self._should_skip_saving_checkpoint(trainer):
+            return
         since = trainer.current_epoch + 1 - self.save_begin
         if self.every_n_epochs and since >= 0 and since % self.every_n_epochs == 0:
             self._request(trainer)
@@ -325,6 +337,8 @@ class ModelCheckpoint(NamedCheckpoints):
     # the save
 
     def _save_due(self, trainer: Trainer) -> None:
+        if not self._pending:
+            return  # a hook of a subclass has saved meanwhile
         try:
             if self._pending == "last":
                 self._finish_save(trainer)
@@ -336,26 +350,31 @@ class ModelCheckpoint(NamedCheckpoints):
             self._saves.warn(error)
 
     def _save_all(self, trainer: Trainer, ranked: bool = True) -> None:
+        def ranked_file(candidates: dict[str, Tensor]) -> None:
+            if ranked:
+                self._save_topk_checkpoint(trainer, candidates)
+
+        self._save(trainer, self._monitor_candidates(trainer), ranked_file, bool(self.save_last))
+
+    def _save(
+        self,
+        trainer: Trainer,
+        candidates: dict[str, Tensor],
+        ranked_file: Callable[[dict[str, Tensor]], None],
+        with_last: bool,
+    ) -> None:
         self._saves.settle(trainer)
         self._saves.agree(trainer)
         # A metric of a step differs between ranks: that of rank zero counts, so that all decide the same.
-        candidates = trainer.strategy.broadcast(self._monitor_candidates(trainer))
+        candidates = trainer.strategy.broadcast(candidates)
 
         def last_path() -> str | None:
             self._candidates = candidates
-            return self._last_path(trainer, candidates) if self.save_last else None
-
-        def ranked_file() -> None:
-            if not ranked or self.save_top_k == 0:
-                return
-            if self.monitor is None:
-                self._save_none_monitor_checkpoint(trainer, candidates)
-            else:
-                self._save_monitor_checkpoint(trainer, self.monitor, candidates)
+            return self._last_path(trainer, candidates) if with_last else None
 
         with self._saving(trainer):
             last_file = partial(self._save_last_checkpoint, trainer, candidates)
-            self._saves.save(trainer.progress.batch, last_path, ranked_file, last_file)
+            self._saves.save(trainer.progress.batch, last_path, partial(ranked_file, candidates), last_file)
 
     def _finish_save(self, trainer: Trainer) -> None:
         """Write the second half of a save, after a resume from the file that the first half wrote."""
@@ -385,6 +404,21 @@ class ModelCheckpoint(NamedCheckpoints):
 
     # which files
 
+    def _save_topk_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
+        """Save a file that is among the best. A hook of a subclass that calls this saves at once."""
+        if not self._saves.are_open:
+            self._save(trainer, monitor_candidates, partial(self._save_ranked, trainer), with_last=False)
+        else:
+            self._save_ranked(trainer, monitor_candidates)
+
+    def _save_ranked(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
+        if self.save_top_k == 0:
+            return
+        if self.monitor is None:
+            self._save_none_monitor_checkpoint(trainer, monitor_candidates)
+        else:
+            self._save_monitor_checkpoint(trainer, monitor_candidates)
+
     def _save_none_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         replaced = self.best_model_path if self.save_top_k == 1 else None
         if self.keep_last is not None:
@@ -397,8 +431,9 @@ class ModelCheckpoint(NamedCheckpoints):
             self._evicted = [*self._evicted, replaced]
         self._save_checkpoint(trainer, path)
 
-    def _save_monitor_checkpoint(self, trainer: Trainer, monitor: str, monitor_candidates: dict[str, Tensor]) -> None:
-        current = self._due.current_metric(trainer, monitor, monitor_candidates, self._once)
+    def _save_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
+        assert self.monitor is not None
+        current = self._due.current_metric(trainer, self.monitor, monitor_candidates, self._once)
         if current is None:
             return
         if self.check_monitor_top_k(trainer, current):
@@ -437,6 +472,11 @@ class ModelCheckpoint(NamedCheckpoints):
 
     def _save_last_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         """Write the last checkpoint: a link to, or a copy of, the file that this save has written, or a new file."""
+        if not self._saves.are_open:  # called by a hook of a subclass
+            if self.save_last:
+                latest = self._latest if self._saved_at_batch == trainer.progress.batch else ""
+                self._save(trainer, monitor_candidates, lambda _: self._saves.ledger.record(latest=latest), True)
+            return
         path, saved, as_link = self.last_model_path, self._latest, self.save_last == "link"
         if trainer.strategy.extension.store is not None:  # what it has written need not be a file
             self._save_checkpoint(trainer, path)
@@ -471,7 +511,8 @@ class ModelCheckpoint(NamedCheckpoints):
 
     def _monitor_candidates(self, trainer: Trainer) -> dict[str, Tensor]:
         """Return the metrics for names and decisions; those of a pending save until the run has logged them again."""
-        return {**self._candidates, **numbers_of(trainer.callback_metrics, self._epoch, trainer.global_step)}
+        epoch = self._epoch if self._pending else trainer.current_epoch
+        return {**self._candidates, **numbers_of(trainer.callback_metrics, epoch, trainer.global_step)}
 
     # files
 
@@ -482,6 +523,7 @@ class ModelCheckpoint(NamedCheckpoints):
             options["writer"] = self._saves.writer
         self._ledger.begin_file(filepath, resumable=not self.save_weights_only)
         trainer.save_checkpoint(filepath, self.save_weights_only, **options)
+        self._last_global_step_saved, self._last_checkpoint_saved = trainer.global_step, filepath
         self._take_name(trainer, filepath)
         self._saves.in_order(lambda: None, then=partial(notify_loggers, trainer, self, self._once))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lightlib import report
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.callbacks.checkpoint.folder import CheckpointFolder, default_folder
-from lightlib.callbacks.checkpoint.ledger import Ledger, Recorded
+from lightlib.callbacks.checkpoint.ledger import Alias, Ledger, Recorded
 from lightlib.callbacks.checkpoint.names import CheckpointNames, fields
 from lightlib.callbacks.checkpoint.saves import Saves
 from lightlib.checkpoint.storage import filesystem
@@ -42,6 +42,12 @@ class NamedCheckpoints(Checkpoint):
     _latest = Recorded[str]()
     _pending = Recorded[str]()
     _saved_at_batch = Recorded[int]()
+
+    _enable_version_counter = Alias("enable_version_counter")
+    _every_n_epochs = Alias("every_n_epochs")
+    _every_n_train_steps = Alias("every_n_train_steps")
+    _save_on_train_epoch_end = Alias("save_on_train_epoch_end")
+    _train_time_interval = Alias("train_time_interval")
 
     dirpath: str | None
     filename: str | None

@@ -36,6 +36,7 @@ class Saves:
         ledger: The files of the callback.
         writer: Writes in the background while a fit with `async_save` runs.
         writing: Names that a save has taken and not completed yet.
+        are_open: Whether a save is being written, or handed to the writer, now.
         in_flight: Whether the outcome of a background save is unknown. Read in each batch: a plain attribute.
     """
 
@@ -45,7 +46,7 @@ class Saves:
         self.writing: set[str] = set()
         self._owner = owner
         self._fallback: Ledger | None = None  # the ledger if the current save fails
-        self.in_flight = False
+        self.are_open = self.in_flight = False
         self._raises = True
         self._failure: Exception | None = None  # reported here; the other ranks do not know it yet
 
@@ -133,6 +134,7 @@ class Saves:
 
     def _perform(self, save: Callable[[], None]) -> None:
         self.in_flight = self.writer is not None
+        self.are_open = True
         try:
             save()
             self.in_order(self._complete)
@@ -142,6 +144,8 @@ class Saves:
             self.in_flight = False
             self._undo()
             raise
+        finally:
+            self.are_open = False
 
     def in_order(self, job: Callable[[], object], then: Callable[[], object] | None = None) -> None:
         """Do `job` after everything written before it: now, or in the writer's thread."""

@@ -12,9 +12,7 @@ __all__ = ["warn_of_overridden"]
 _NOT_CALLED: dict[str, frozenset[str]] = {
     name: frozenset(methods.split())
     for name, methods in {
-        "ModelCheckpoint": """_find_last_checkpoints _format_checkpoint_name _save_topk_checkpoint
-            _should_remove_checkpoint _should_save_on_exception _should_save_on_train_epoch_end
-            _should_skip_saving_checkpoint""",
+        "ModelCheckpoint": "_find_last_checkpoints _format_checkpoint_name _should_remove_checkpoint",
         "EarlyStopping": "_log_info",
         "LearningRateMonitor": """_add_prefix _add_suffix _check_duplicates_and_update_name _extract_stats
             _find_names_from_optimizers _find_names_from_schedulers _get_optimizer_stats _remap_keys""",
