@@ -61,6 +61,7 @@ CLIENTS = (
     Client("mlflow_autolog", "mlflow==3.17.2", "autolog of a Trainer", "older numpy"),
     Client("dvclive_logger", "dvclive==3.49.1", "DVCLiveLogger", "older numpy"),
     Client("litgpt_pretrain", "litgpt==0.5.13", "GPT with Fabric; again in two processes", "more"),
+    Client("torch_geometric_graphs", "torch-geometric==2.8.1", "nodes of a graph; graphs in two processes", "more"),
 )
 
 
