@@ -13,7 +13,18 @@ from time import monotonic
 
 import torch
 
-from benchmarks import calls, checkpoints, distributed, end_to_end, evaluation, first_step, imports, step, table
+from benchmarks import (
+    calls,
+    checkpoints,
+    distributed,
+    end_to_end,
+    evaluation,
+    first_step,
+    imports,
+    step,
+    strategies,
+    table,
+)
 from benchmarks.measure import FULL, QUICK, Result, load
 from benchmarks.peers import PEERS
 
@@ -27,6 +38,7 @@ BENCHMARKS = {
     "evaluation": evaluation.run,
     "end-to-end": end_to_end.run,
     "distributed": distributed.run,
+    "strategies": strategies.run,
     "checkpoints": checkpoints.run,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -1,0 +1,125 @@
+"""A GPT of four blocks as one chain of layers, its text, and a step of each strategy by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.task import Rows
+
+__all__ = ["BATCH_SIZE", "BY_HAND", "MICROBATCHES", "SPLIT", "Step", "gpt", "loss", "optimizer", "text"]
+
+WIDTH, BLOCKS, CHARACTERS, LENGTH = 64, 4, 64, 64
+BATCH_SIZE, MICROBATCHES = 8, 4
+SPLIT = {"query": "colwise", "key": "colwise", "value": "colwise", "out": "rowwise", "up": "colwise", "down": "rowwise"}
+_CUT = 3  # the first stage has the embedding and two of the blocks
+Step = Callable[[Tensor, Tensor], object]
+
+
+class _Embedding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.characters, self.positions = nn.Embedding(CHARACTERS, WIDTH), nn.Parameter(torch.zeros(LENGTH, WIDTH))
+
+    def forward(self, text: Tensor) -> Tensor:
+        found: Tensor = self.characters(text) + self.positions
+        return found
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.first(x)
+        heads = (layer(normed).unflatten(-1, (-1, 16)).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        x = x + self.out(F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(-2))
+        found: Tensor = x + self.down(F.gelu(self.up(self.second(x))))
+        return found
+
+
+def gpt() -> nn.Sequential:
+    """Return the network, with the same weights at every call."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        blocks = (_Block() for _ in range(BLOCKS))
+        return nn.Sequential(_Embedding(), *blocks, nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CHARACTERS))
+
+
+def text(steps: int) -> Rows:
+    """Return characters and the ones after them, for so many steps."""
+    generator = torch.Generator().manual_seed(0)
+    characters = torch.randint(CHARACTERS, (BATCH_SIZE * steps, LENGTH + 1), generator=generator)
+    return Rows(characters[:, :-1], characters[:, 1:])
+
+
+def loss(scores: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross entropy over all positions."""
+    return F.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+
+def optimizer(module: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimizer."""
+    return torch.optim.AdamW(module.parameters(), 1e-3)
+
+
+def _step(network: nn.Module) -> Step:
+    adam = optimizer(network)
+
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        adam.zero_grad()
+        loss(network(inputs), targets).backward()
+        adam.step()
+
+    return step
+
+
+def _ddp() -> Step:
+    return _step(DistributedDataParallel(gpt(), gradient_as_bucket_view=True))  # as lightlib: a copy less
+
+
+def _fsdp() -> Step:
+    network, mesh = gpt(), init_device_mesh("cpu", (distributed.get_world_size(),))
+    for block in network[1 : 1 + BLOCKS]:
+        fully_shard(block, mesh=mesh)
+    fully_shard(network, mesh=mesh)
+    return _step(network)
+
+
+def _tensor() -> Step:
+    network, mesh = gpt(), init_device_mesh("cpu", (distributed.get_world_size(),))
+    styles: dict[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+    for block in network[1 : 1 + BLOCKS]:
+        parallelize_module(block, mesh, {name: styles[kind]() for name, kind in SPLIT.items()})
+    return _step(network)
+
+
+def _pipeline() -> Step:
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    layers = gpt()[_CUT:] if rank else gpt()[:_CUT]
+    stage = PipelineStage(layers, rank, ranks, torch.device("cpu"))
+    schedule, adam = Schedule1F1B(stage, MICROBATCHES, loss_fn=loss), optimizer(layers)
+
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        adam.zero_grad()
+        if rank:
+            schedule.step(target=targets, losses=[])
+        else:
+            schedule.step(inputs)
+        adam.step()
+
+    return step
+
+
+BY_HAND: dict[str, Callable[[], Step]] = {"fsdp": _fsdp, "ddp": _ddp, "tensor": _tensor, "pipeline": _pipeline}
