@@ -195,6 +195,10 @@ class Table:
             self.batch_size = self.sizes(self.batch, self.loader)
         return self.batch_size
 
+    def metrics_of_module(self) -> list[str]:
+        """Return the attributes of the module that hold the torchmetrics, which are reset when the stage ends."""
+        return sorted({slot.attribute for slot in self.slots.values() if slot.attribute is not None})
+
     def end_epoch(self) -> None:
         self.epoch_end = True
 

@@ -90,6 +90,8 @@ class Unfinished:
         run, (name, begun, args) = self._run, self._hook
         rest = run.hooks.owners(name)[begun:]
         hook = {"name": name, "rest": rest, "stepped": run.optimization.window.stepped, "args": []}
+        if name == _VALIDATED:
+            hook["metrics"] = run.results.table.metrics_of_module()
         if name == "on_train_batch_end" and rest:
             known = known_to(run, owners_of(run))
             try:
@@ -179,6 +181,9 @@ class Unfinished:
             with run.at_stage(VALIDATION), torch.no_grad():
                 rest()
             set_modes(modes)
+            metrics: list[Any] = [run.module.get_submodule(attribute) for attribute in hook.get("metrics", ())]
+            for metric in metrics:
+                metric.reset()
             run.end_validation()
         elif name in _AFTER_A_BATCH:
             known = known_to(run, owners_of(run))

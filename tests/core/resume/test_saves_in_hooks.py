@@ -7,6 +7,7 @@ import os
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+from torchmetrics import MeanMetric
 
 from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightlib.checkpoint import load
@@ -177,6 +178,31 @@ def test_the_files_of_a_run_that_is_killed_between_two_saves(tmp_path):
         one, other = (load(tmp_path / folder / name) for folder in ("complete", "killed"))
         assert one["lightlib"]["progress"] == other["lightlib"]["progress"]
         assert all(torch.equal(value, other["state_dict"][key]) for key, value in one["state_dict"].items())
+
+
+class LogsSteps(Net):
+    """Logs the mean of the step counter over a validation as a torchmetric, which its last hook of one reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self.read = MeanMetric(), []
+
+    def validation_step(self, batch, batch_idx):
+        self.steps.update(float(self.trainer.global_step))
+        self.log("steps", self.steps)
+
+    def on_validation_end(self):
+        self.read.append(self.steps.compute().item())
+
+
+def test_a_metric_that_was_read_is_reset_before_the_next_validation(tmp_path):
+    def fit(module, *callbacks, path=None):
+        one = quiet_trainer(callbacks=list(callbacks), logger=Rows(), val_check_interval=1)
+        one.fit(module, batches(3), batches(2), ckpt_path=path)
+        return module.read, [row["steps"] for _, row in one.logger.rows if "steps" in row]
+
+    assert fit(LogsSteps(), saves_in("on_validation_end", tmp_path / "a.ckpt", 1)) == ([1, 2, 3], [1, 2, 3])
+    assert fit(LogsSteps(), path=tmp_path / "a.ckpt") == ([1, 2, 3], [2, 3])
 
 
 class First(Callback):
