@@ -20,7 +20,8 @@ pytestmark = pytest.mark.processes
 RULES = [
     {"type": "kaiming", "layer": "Linear"},
     {"type": "trunc_normal", "std": 0.02, "name": "net.4", "bias": None},
-    {"type": "constant", "value": 0.5, "layer": "LayerNorm", "bias": 0.1},
+    {"type": "Constant", "val": 0.5, "layer": "LayerNorm", "bias": 0.1},
+    {"type": "Normal", "override": {"type": "Caffe2Xavier", "name": "net.2", "bias_prob": 0.01}},
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -18,8 +19,8 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 _FIX = 'init_weights(self, {"type": "kaiming", "layer": ["Conv2d", "Linear"]})'
 
 
-def _constant(tensor: Tensor, value: float = 0.0) -> None:
-    init.constant_(tensor, value)
+def _constant(tensor: Tensor, value: float = 0.0, val: float | None = None) -> None:
+    init.constant_(tensor, value if val is None else val)
 
 
 def _normal(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> None:
@@ -44,6 +45,10 @@ def _kaiming(
     _of(distribution, init.kaiming_normal_, init.kaiming_uniform_)(tensor, a, mode, nonlinearity)
 
 
+def _caffe2_xavier(tensor: Tensor) -> None:
+    init.kaiming_uniform_(tensor, 1.0, "fan_in", "leaky_relu")
+
+
 def _orthogonal(tensor: Tensor, gain: float = 1.0) -> None:
     init.orthogonal_(tensor, gain)
 
@@ -64,6 +69,7 @@ _TYPES: dict[str, Callable[..., None]] = {
     "truncnormal": _truncated,
     "uniform": _uniform,
     "xavier": _xavier,
+    "caffe2xavier": _caffe2_xavier,
     "kaiming": _kaiming,
     "orthogonal": _orthogonal,
 }
@@ -71,7 +77,7 @@ _PRETRAINED = "pretrained"
 
 
 def init_weights(module: nn.Module, rules: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-    """Set the values of the layers of a module by rules, such as those of MMEngine's ``init_cfg``.
+    """Set the values of the layers of a module by rules; those of MMEngine's ``init_cfg`` are understood.
 
     Call it in `__init__` or `configure_model`, after the layers exist. Rules apply in their order, so a later one
     replaces the values of an earlier one. If the module is built without memory (``FSDPStrategy(meta=True)``), the same
@@ -81,21 +87,26 @@ def init_weights(module: nn.Module, rules: Mapping[str, Any] | Sequence[Mapping[
         module: The module.
         rules: One or several dicts with
 
-            - ``type``: ``"constant"`` (`value`), ``"normal"`` (`mean`, `std`), ``"trunc_normal"`` (also `a`, `b`),
-              ``"uniform"`` (`a`, `b`), ``"xavier"`` (`gain`, `distribution`), ``"kaiming"`` (`a`, `mode`,
-              `nonlinearity`, `distribution`), ``"orthogonal"`` (`gain`), a function that changes a tensor in place,
-              such as those of `torch.nn.init`, or ``"pretrained"``;
+            - ``type``: ``"constant"`` (`value` or `val`), ``"normal"`` (`mean`, `std`), ``"trunc_normal"`` (also `a`,
+              `b`), ``"uniform"`` (`a`, `b`), ``"xavier"`` (`gain`, `distribution`), ``"kaiming"`` (`a`, `mode`,
+              `nonlinearity`, `distribution`), ``"caffe2xavier"``, ``"orthogonal"`` (`gain`), a function that changes a
+              tensor in place, such as those of `torch.nn.init`, or ``"pretrained"``;
             - ``layer``: classes or names of classes, and ``name``: patterns of the names of layers with ``*``, ``?``
               and ``[…]``; if both are given, a layer must match both. Default: all layers with parameters;
-            - ``bias``: the value of the biases, default 0; None leaves them as they are;
+            - ``bias``: the value of the biases, default 0; None leaves them as they are. Or ``bias_prob``: the
+              probability for which a sigmoid of the biases is made;
+            - ``override``: one or several rules with `name`, applied after this one; with `name` alone, a rule has the
+              options of this one. A rule with `override` and without `layer` and `name` is these rules alone;
             - the options of the type.
 
             ``"pretrained"`` has `checkpoint`, a path; `prefix`, of the names in it that are taken, which is cut off;
-            and `name`, of the part of the module that gets them.
+            and `name`, of the part of the module that gets them. All values of that part must be there. `map_location`
+            is accepted: values go to the device of the module.
 
     Raises:
         ArgumentTypeError: The rules are no dicts.
-        MisconfigurationException: A rule has an unknown type or option, or matches no layer.
+        MisconfigurationException: A rule has an unknown type or option, or matches no layer; `bias` and `bias_prob` are
+            given together, or `value` and `val`; a rule of `override` has no name, or options without a type.
 
     Example:
         >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
@@ -115,17 +126,60 @@ def init_weights(module: nn.Module, rules: Mapping[str, Any] | Sequence[Mapping[
             raise ArgumentTypeError(
                 f"A rule of init_weights is {shown(rule)}.", expected="a dict with 'type'.", fix=_FIX
             )
-        options = dict(rule)
-        kind = options.pop("type")
-        if isinstance(kind, str) and kind.lower() == _PRETRAINED:
-            _load_pretrained(module, **_checked(options, _load_pretrained, 1, _PRETRAINED))
-            continue
-        layers = list(_matching(module, options.pop("layer", None), options.pop("name", None)))
-        bias, change = options.pop("bias", 0.0), _change(kind, options)
-        for layer in layers:
-            if any(parameter.is_meta for parameter in layer.parameters(recurse=False)):
-                layer.reset_parameters = partial(reset_parameters, layer, change, bias)  # type: ignore[assignment]  # see `Construction`
-            reset_parameters(layer, change, bias)
+        for one in _expanded(rule):
+            _apply(module, one)
+
+
+def _expanded(rule: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a rule without `override`, and the rules in its `override`."""
+    base = {key: value for key, value in rule.items() if key != "override"}
+    overrides = rule.get("override")
+    if overrides is None or "layer" in base or "name" in base:
+        yield dict(base)
+    for one in [overrides] if isinstance(overrides, Mapping) else overrides or ():
+        if not isinstance(one, Mapping) or "name" not in one or (len(one) > 1 and "type" not in one):
+            raise MisconfigurationException(
+                f"A rule of init_weights has override={one!r}.",
+                expected="a dict with 'name', and with 'type' if it has options of its own.",
+                fix='"override": {"type": "normal", "std": 0.01, "name": "head"}',
+            )
+        shared = {key: value for key, value in base.items() if key not in ("layer", "name")}
+        yield dict(one) if len(one) > 1 else {**shared, **one}
+
+
+def _apply(module: nn.Module, options: dict[str, Any]) -> None:
+    kind = options.pop("type")
+    if isinstance(kind, str) and _plain(kind) == _PRETRAINED:
+        _load_pretrained(module, **_checked(options, _load_pretrained, 1, _PRETRAINED))
+        return
+    layers = list(_matching(module, options.pop("layer", None), options.pop("name", None)))
+    bias, change = _bias(options), _change(kind, options)
+    for layer in layers:
+        if any(parameter.is_meta for parameter in layer.parameters(recurse=False)):
+            layer.reset_parameters = partial(reset_parameters, layer, change, bias)  # type: ignore[assignment]  # see `Construction`
+        reset_parameters(layer, change, bias)
+
+
+def _bias(options: dict[str, Any]) -> float | None:
+    """Remove the value of the biases from the options, and return it."""
+    for one, other in (("bias", "bias_prob"), ("value", "val")):
+        if one in options and other in options:
+            raise MisconfigurationException(
+                f"A rule of init_weights has both {one!r} and {other!r}.", expected="one of them.", fix="leave one out."
+            )
+    probability = options.pop("bias_prob", None)
+    if probability is None:
+        return options.pop("bias", 0.0)  # type: ignore[no-any-return]
+    if not isinstance(probability, float) or not 0 < probability < 1:
+        raise MisconfigurationException(
+            f"A rule of init_weights has bias_prob={probability!r}.", expected="a float between 0 and 1.", fix=_FIX
+        )
+    return math.log(probability / (1 - probability))
+
+
+def _plain(kind: str) -> str:
+    """Return the name of a type without case and ``_``, and without ``Init`` at its end."""
+    return kind.lower().replace("_", "").removesuffix("init")
 
 
 def reset_parameters(layer: nn.Module, change: Callable[[Tensor], Any], bias: float | None) -> None:
@@ -146,7 +200,7 @@ def _change(kind: Any, options: Mapping[str, Any]) -> Callable[[Tensor], Any]:
         raise ArgumentTypeError(
             f"A rule of init_weights has type={shown(kind)}.", expected="a name, or a function of a tensor.", fix=_FIX
         )
-    name = kind.lower().replace("_", "").removesuffix("init")
+    name = _plain(kind)
     if name not in _TYPES:
         raise UnknownNameError("type of initialization", kind, [*_TYPES, _PRETRAINED], fix=_FIX)
     return partial(_TYPES[name], **_checked(options, _TYPES[name], 1, kind))
@@ -159,7 +213,11 @@ def _checked(options: Mapping[str, Any], function: Callable[..., Any], skipped: 
         return dict(options)
     unknown = [name for name in options if name not in names]
     if unknown:
-        known = ["type", "layer", "name", "bias", *names] if kind != _PRETRAINED else ["type", *names]
+        known = (
+            ["type", "layer", "name", "bias", "bias_prob", "override", *names]
+            if kind != _PRETRAINED
+            else ["type", *names]
+        )
         raise MisconfigurationException(
             f"A rule of init_weights for {kind!r} has the option {unknown[0]!r}.{nearest(unknown[0], known)}",
             expected=f"options among {', '.join(map(repr, known))}.",
@@ -202,7 +260,14 @@ def _is_named(name: str, patterns: list[Any] | None) -> bool:
     return patterns is None or any(fnmatchcase(name, p) or name.startswith(f"{p}.") for p in patterns)
 
 
-def _load_pretrained(module: nn.Module, checkpoint: str | os.PathLike[str], prefix: str = "", name: str = "") -> None:
+def _load_pretrained(
+    module: nn.Module,
+    checkpoint: str | os.PathLike[str],
+    prefix: str | None = None,
+    name: str = "",
+    map_location: Any = None,  # noqa: ARG001  of MMEngine: the values go to the module's device anyway
+) -> None:
+    prefix = prefix or ""
     if any(tensor.is_meta for tensor in module.state_dict().values()):
         raise MisconfigurationException(
             f"init_weights got pretrained values for {type(module).__name__}, which is built without memory.",

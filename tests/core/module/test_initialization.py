@@ -38,6 +38,13 @@ KAIMING = {"nonlinearity": "relu", "mode": "fan_out"}
         ({"type": "uniform", "a": -1, "b": 3}, lambda t: init.uniform_(t, -1, 3)),
         ({"type": "constant", "value": 0.5}, lambda t: init.constant_(t, 0.5)),
         ({"type": "orthogonal"}, init.orthogonal_),
+        ({"type": "Constant", "val": 0.5}, lambda t: init.constant_(t, 0.5)),
+        ({"type": "ConstantInit", "val": 3}, lambda t: init.constant_(t, 3.0)),
+        (
+            {"type": "Caffe2Xavier"},
+            lambda t: init.kaiming_uniform_(t, a=1, mode="fan_in", nonlinearity="leaky_relu"),
+        ),
+        ({"type": "Caffe2XavierInit"}, lambda t: init.kaiming_uniform_(t, a=1)),
         ({"type": init.sparse_, "sparsity": 0.5}, lambda t: init.sparse_(t, 0.5)),
     ],
 )
@@ -71,6 +78,68 @@ def test_a_list_in_order_by_class_and_by_name():
     init.constant_(theirs[2][0].weight, 2.0)
     init.constant_(theirs[2][1].weight, 3.0)
     assert same_weights(ours, theirs)
+
+
+class Foo(nn.Module):
+    """The module in the examples of MMEngine's `initialize`."""
+
+    def __init__(self):
+        super().__init__()
+        self.feat, self.reg, self.cls = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 10, 3), nn.Conv2d(16, 5, 3)
+
+
+def values(module):
+    """Return the value of all weights, and of all biases, of each part."""
+    return {
+        name: (part.weight.unique().tolist(), part.bias.unique().tolist()) for name, part in module.named_children()
+    }
+
+
+class TestRulesOfMMEngine:
+    """Expected values are those that its documentation gives."""
+
+    def test_override_of_a_part(self):
+        module, rule = Foo(), {"type": "Constant", "val": 1, "bias": 2, "layer": "Conv2d"}
+        override = {"type": "Constant", "name": "reg", "val": 3, "bias": 4}
+        L.init_weights(module, {**rule, "override": override})
+        assert values(module) == {"feat": ([1.0], [2.0]), "reg": ([3.0], [4.0]), "cls": ([1.0], [2.0])}
+        L.init_weights(module, {**rule, "val": 5, "override": [{**override, "bias": 6}, {**override, "name": "cls"}]})
+        assert values(module) == {"feat": ([5.0], [2.0]), "reg": ([3.0], [6.0]), "cls": ([3.0], [4.0])}
+
+    def test_override_by_name_alone_has_the_options_of_the_rule_and_is_the_only_rule_without_a_layer(self):
+        module = Foo()
+        L.init_weights(module, {"type": "Constant", "val": 0, "bias": 7})
+        L.init_weights(module, {"type": "Constant", "val": 1, "bias": 2, "override": {"name": "reg"}})
+        assert values(module) == {"feat": ([0.0], [7.0]), "reg": ([1.0], [2.0]), "cls": ([0.0], [7.0])}
+
+    def test_the_bias_for_a_probability(self):
+        module = Foo()
+        L.init_weights(module, {"type": "Normal", "std": 0.01, "bias_prob": 0.01, "layer": "Conv2d"})
+        assert torch.sigmoid(module.reg.bias).tolist() == pytest.approx([0.01] * 10, rel=1e-5)
+        assert module.reg.bias.tolist() == pytest.approx([-4.59511985013459] * 10)
+
+    @pytest.mark.parametrize("extra", [{}, {"prefix": None}, {"map_location": "cpu"}])
+    def test_pretrained(self, tmp_path, extra):
+        source, module = built(), built()
+        torch.save({"state_dict": {name: value + 1 for name, value in source.state_dict().items()}}, tmp_path / "a.pth")
+        L.init_weights(module, {"type": "PretrainedInit", "checkpoint": str(tmp_path / "a.pth"), **extra})
+        assert torch.equal(module[0].weight, source[0].weight + 1)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"override": {"type": "Normal", "std": 1.0}}, r"has override=\{'type': 'Normal', 'std': 1\.0\}"),
+            ({"override": {"name": "reg", "std": 1.0}}, "with 'type' if it has options of its own"),
+            ({"override": "reg"}, "has override='r'"),
+            ({"override": {"name": "rge"}}, "matches no layer"),
+            ({"bias": 0, "bias_prob": 0.5}, "has both 'bias' and 'bias_prob'"),
+            ({"type": "constant", "value": 0, "val": 1}, "has both 'value' and 'val'"),
+            ({"bias_prob": 1.0}, r"has bias_prob=1\.0"),
+        ],
+    )
+    def test_mistakes(self, options, message):
+        with pytest.raises(MisconfigurationException, match=message):
+            L.init_weights(Foo(), {"type": "normal", "layer": "Conv2d", **options})
 
 
 def test_in_a_module_that_is_trained():
