@@ -1,0 +1,64 @@
+"""The form of the pages: Markdown without words of reStructuredText, headings, and tables."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.architecture.rules import ROOT
+
+FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*\n?", re.DOTALL | re.MULTILINE)
+FOLDERS = ("benchmarks", "changes", "docs", "examples", "lightlib", "packaging", "tests")
+
+
+def pages():
+    """Return all pages of the repository, the notes of changes among them."""
+    found = [*ROOT.glob("*.md"), *(path for top in FOLDERS for path in (ROOT / top).rglob("*.md"))]
+    return sorted(path for path in found if ".venv" not in path.parts)
+
+
+def problems(text):
+    """Return what is wrong with the form of a page."""
+    found = [f"an open block of code: {line}" for line in unclosed(text)]
+    text = FENCE.sub("\n", text)
+    lines = text.split("\n")
+    for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+        if re.match(r"#{1,6} ", line) and ((before.strip() and "<!--" not in before) or after.strip()):
+            found.append(f"a heading without empty lines around it: {line}")
+        if re.search(r"(?<!`)``(?!`)[^`]+``(?!`)", line):
+            found.append(f"two backticks where Markdown has one: {line}")
+        if re.search(r":(class|func|meth|mod|attr|ref|doc):`", line):
+            found.append(f"a role of reStructuredText: {line}")
+        if re.match(r"\|", line) and before.strip() and not re.match(r"\||<!--", before):
+            found.append(f"a table without an empty line before it: {line}")
+    return found
+
+
+def unclosed(text):
+    """Return the last fence of a page if their number is odd."""
+    fences = re.findall(r"^ *```.*$", text, re.MULTILINE)
+    return fences[-1:] if len(fences) % 2 else []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("# A\n\nText.\n\n## B\n\nMore.\n", 0),
+        ("Text.\n## B\n\nMore.\n", 1),
+        ("## B\nMore.\n", 1),
+        ("Write ``Trainer()``.\n", 1),
+        ("Write `Trainer()`, or `` `a` ``.\n", 0),
+        ("```python\n# comment\nx = ``\n```\n", 0),
+        ("See :class:`Trainer`.\n", 1),
+        ("A table:\n| a |\n|---|\n", 1),
+        ("```python\nx = 1\n", 1),
+    ],
+)
+def test_what_is_wrong_is_found(text, number):
+    assert len(problems(text)) == number
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_is_markdown(page):
+    assert problems(page.read_text("utf-8")) == []
