@@ -19,7 +19,7 @@ def pages():
 
 
 def problems(text):
-    """Return what is wrong with the form of a page."""
+    """Return the mistakes in the form of a page."""
     found = [f"an open block of code: {line}" for line in unclosed(text)]
     text = FENCE.sub("\n", text)
     lines = text.split("\n")

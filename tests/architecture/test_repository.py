@@ -10,6 +10,17 @@ import pytest
 from tests.architecture.rules import ROOT
 
 LEFT_BY_RUNS = {".ckpt", ".pt", ".log", ".prof", ".pid", ".lock", ".pyc", ".tmp"}
+# Folders of tests that the package lacks, with their subject; those below them follow.
+OF_TESTS_ALONE = {
+    "architecture": "the rules of the house", "benchmarks": "the folder benchmarks", "campaigns": "docs/campaigns.md",
+    "cli": "lightlib/cli.py, in processes", "compat/clients": "packages built on Lightning",
+    "compat/fabric": "Lightning's Fabric", "compat/names": "names of Lightning", "compat/plugins/programs": "programs",
+    "compat/programs": "programs for Lightning", "compatibility": "Lightning's API, from outside",
+    "distributed": "runs in several processes", "docs": "the pages", "examples": "the folder examples",
+    "packaging": "the folder packaging", "plugins": "plugins of pytest", "processes": "ranks and programs for tests",
+    "runs": "modules and data for tests", "typing": "types for users",
+}  # fmt: skip
+ELSEWHERE = {"tuner": "callbacks/tuning"}  # of the package, and where its tests are
 FOLDERS_OF_RUNS = {"checkpoints", "lightning_logs", "mlruns", "wandb", "__pycache__"}
 
 
@@ -21,3 +32,24 @@ def test_git_holds_no_output_of_a_run() -> None:
     files = [Path(name) for name in listed.stdout.splitlines()]
     left = [str(path) for path in files if path.suffix in LEFT_BY_RUNS or FOLDERS_OF_RUNS & set(path.parts[:-1])]
     assert not left, f"these are outputs of a run: git rm {' '.join(left)}"
+
+
+def folders(top: str) -> set[str]:
+    """Return the folders below one that have Python files, by their paths."""
+    return {path.parent.relative_to(ROOT / top).as_posix() for path in (ROOT / top).rglob("*.py")} - {"."}
+
+
+def test_folders_of_tests_follow_those_of_the_package() -> None:
+    ours, tests = folders("lightlib"), folders("tests")
+    alone = {name for name in tests - ours if not any(f"{name}/".startswith(f"{one}/") for one in OF_TESTS_ALONE)}
+    assert not alone, (
+        f"tests/{{{', '.join(sorted(alone))}}}: the package has no such folder; see CONTRIBUTING.md, Tests"
+    )
+    assert {name for name in OF_TESTS_ALONE if not (ROOT / "tests" / name).is_dir()} == set()
+
+
+def test_each_folder_of_the_package_has_a_folder_of_tests_or_is_tested_in_the_one_above() -> None:
+    tests = folders("tests")
+    for name in folders("lightlib"):
+        above = [name[:end] for end in range(len(name), 0, -1) if end == len(name) or name[end] == "/"]
+        assert tests & {*above, ELSEWHERE.get(name, name)}, f"lightlib/{name} has no folder of tests"
