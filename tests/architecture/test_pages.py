@@ -59,6 +59,23 @@ def test_what_is_wrong_is_found(text, number):
     assert len(problems(text)) == number
 
 
+def linked(page):
+    """Return the paths that a page links to, from the root of the repository."""
+    places = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
+    return {(page.parent / place).resolve().relative_to(ROOT).as_posix() for place in places}
+
+
+def test_the_readme_leads_to_every_page():
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")}
+    assert sorted(found - linked(ROOT / "README.md")) == []
+
+
+def test_the_page_of_examples_leads_to_every_one():
+    page = ROOT / "examples/README.md"
+    found = {path.relative_to(ROOT).as_posix() for path in page.parent.iterdir() if path.name[0] not in "._"}
+    assert sorted(found - linked(page) - {"examples/README.md"}) == []
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_is_markdown(page):
     assert problems(page.read_text("utf-8")) == []
