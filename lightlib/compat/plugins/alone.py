@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,17 +29,16 @@ class Alone:
 
     def module_init_context(self, empty_init: bool | None) -> AbstractContextManager[Any]:
         """Return a context that creates tensors and modules on the device, in the dtype of the precision."""
-        return without_initialization(self._init_context()) if empty_init else self._init_context()
+        context: AbstractContextManager[Any] = self._strategy.by_lightlib.init_context()
+        return without_initialization(context) if empty_init else context
 
-    def _init_context(self) -> AbstractContextManager[Any]:
-        strategy = self._strategy
-        if hasattr(strategy, "precision"):  # connected to a Trainer
-            context: AbstractContextManager[Any] = strategy.by_lightlib.init_context()
-            return context
-        stack = ExitStack()
-        stack.enter_context(strategy.root_device)
-        stack.enter_context(strategy.precision_plugin.init_context())
-        return stack
+    def backward(self, tensor: Tensor, module: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Differentiate a loss."""
+        tensor.backward(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch has no types for it
+
+    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+        """Step an optimizer."""
+        return optimizer.step(**kwargs) if closure is None else optimizer.step(closure, **kwargs)
 
     def module_state(self, module: nn.Module) -> dict[str, Any]:
         """Return the state of a module."""

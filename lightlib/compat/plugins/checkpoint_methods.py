@@ -28,12 +28,17 @@ class CheckpointMethods:
         extension: Any
         extend: Any
         is_global_zero: bool
+        lightning_module: Any
+        module: Any
         optimizers: Any
 
     # states
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Return the module's state, gathered on the first process."""
-        state: dict[str, Any] = self.by_lightlib.module_state()
+        state: dict[str, Any]
+        if self.module is None:  # nothing has been placed
+            return {} if self.lightning_module is None else dict(self.lightning_module.state_dict())
+        state = self.by_lightlib.module_state()
         return state
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:

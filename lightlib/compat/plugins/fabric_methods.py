@@ -93,5 +93,10 @@ class FabricMethods:
         return self._served.optimizer_state(optimizer)
 
     @property
+    def _in_trainer(self) -> bool:
+        module: Any = getattr(self, "lightning_module")  # noqa: B009  as above
+        return self.in_fabric is None and module is not None
+
+    @property
     def _served(self) -> InFabric | Alone:
         return Alone(self) if self.in_fabric is None else self.in_fabric

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -108,6 +108,8 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         """Connect the strategy: lightlib's call has four arguments, Lightning's has the module."""
         if len(args) > 1:
             self._connect(*args)
+        elif args:
+            self._of_call = args[0]
 
     def _connect(self, *args: Any) -> None:
         super().connect(*args)
@@ -308,8 +310,8 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
 
         In a Fabric the second argument is the module, and nothing is returned.
         """
-        if self.in_fabric is not None:
-            self.in_fabric.backward(closure_loss, optimizer, *args, **kwargs)
+        if not self._in_trainer:
+            self._served.backward(closure_loss, optimizer, *args, **kwargs)
             return None
         self.pre_backward(closure_loss)
         precision, module = self._calling_precision, self.lightning_module
@@ -329,8 +331,8 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         self, optimizer: Any, closure: Callable[[], Any] | None = None, model: Any = None, **kwargs: Any
     ) -> Any:
         """Step an optimizer; the closure runs the batch forward and backward. A Fabric may leave it out."""
-        if self.in_fabric is not None:
-            return self.in_fabric.optimizer_step(optimizer, closure, **kwargs)
+        if not self._in_trainer:
+            return self._served.optimizer_step(optimizer, closure, **kwargs)
         model = self.lightning_module if model is None else model
         return self._calling_precision.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
 
@@ -372,11 +374,9 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         standing_in.join(self)
         return standing_in
 
-    @contextmanager
-    def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
-        """Create tensors on the device and in the dtype of the precision."""
-        with Alone(self).module_init_context(empty_init):
-            yield
+    def tensor_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
+        """Return a context that creates tensors on the device and in the dtype of the precision."""
+        return Alone(self).module_init_context(empty_init)
 
     def model_sharded_context(self) -> AbstractContextManager[Any]:
         """Return a context around `configure_model`; nothing by default."""

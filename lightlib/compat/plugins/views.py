@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from lightlib.compat.environments import environment_like
+from lightlib import strategies as ours
+from lightlib.accelerators import lookup
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.compat.environments import ClusterEnvironment, environment_like
 from lightlib.compat.plugins import precision as precisions
 from lightlib.compat.plugins.overriding import check_same
+from lightlib.launch.environment.environment import Environment
 from lightlib.precision import Precision
 
 if TYPE_CHECKING:
-    from lightlib.launch.environment.environment import Environment
     from lightlib.strategies.extension import Extension
 
 __all__ = ["StrategyViews"]
@@ -34,9 +37,33 @@ class StrategyViews:
         module: nn.Module | None
         environment: Environment
         extension: Extension
+        precision: Precision
+        root_device: torch.device
         devices: Sequence[torch.device]
         data_size: int
         data_rank: int
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Serve the parts of a strategy that neither a Trainer nor a Fabric has connected."""
+            if name not in ("accelerator", "precision", "environment"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            given = self.extension.arguments
+            accelerator = given.get("accelerator")
+            by_device = lookup.of(self.root_device)
+            ours.Strategy.connect(
+                self,
+                accelerator if isinstance(accelerator, Accelerator) else by_device,
+                list(self.devices) or [self.root_device],
+                self._plugin_of(Precision) or precisions.Precision(),
+                Environment(),
+            )
+            return getattr(self, name)
+
+    def _plugin_of(self, kind: type) -> Any:
+        """Return the plugin of a kind in the arguments of the strategy; None without one."""
+        return next((one for one in self.extension.arguments.get("plugins", ()) if isinstance(one, kind)), None)
 
     @property
     def optimizers(self) -> list[Any]:
@@ -65,13 +92,13 @@ class StrategyViews:
     @property
     def precision_plugin(self) -> Any:
         """The precision."""
-        given = (one for one in self.extension.arguments.get("plugins", ()) if isinstance(one, Precision))
-        return getattr(self, "precision", None) or next(given, None) or precisions.Precision()
+        return self.precision
 
     @property
     def cluster_environment(self) -> Any:
         """The user's environment, or one that stands for the one lightlib has detected."""
-        return self.extension.environment or environment_like(self.environment)
+        given = self.extension.environment or self._plugin_of(ClusterEnvironment)
+        return given or environment_like(self.environment)
 
     @property
     def parallel_devices(self) -> list[torch.device]:
@@ -82,6 +109,11 @@ class StrategyViews:
     def num_processes(self) -> int:
         """The number of processes of this machine."""
         return len(self.devices)
+
+    @property
+    def process_group_backend(self) -> str | None:
+        """The backend of the process group; None: what suits the device."""
+        return getattr(self, "backend", None)
 
     @property
     def num_nodes(self) -> int:

@@ -147,3 +147,62 @@ def test_a_strategy_of_a_trainer_outside_of_one():
     with single.tensor_init_context(empty_init=True):
         nn.Linear(2, 2)
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_of_a_plain_loop(name):
+    one = strategy(name)
+    module = nn.Linear(2, 1, bias=False)
+    nn.init.constant_(module.weight, 2.0)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    batch = one.batch_to_device(torch.ones(1, 2))
+    one.module_to_device(module)
+    assert one.backward(module(batch).sum(), module) is None
+    one.optimizer_step(optimizer)
+    assert module.weight.tolist() == [[1.5, 1.5]]
+
+    def closure():
+        optimizer.zero_grad()
+        loss = module(batch).sum()
+        loss.backward()
+        return loss
+
+    assert one.optimizer_step(optimizer, closure).item() == 3.0
+    assert module.weight.tolist() == [[1.0, 1.0]]
+    one.teardown()
+
+
+def test_parts_that_a_trainer_would_connect():
+    from lightning.pytorch.accelerators import CPUAccelerator
+    from lightning.pytorch.plugins import DoublePrecision
+    from lightning.pytorch.plugins.environments import LightningEnvironment
+    from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+
+    given, environment, precision = CPUAccelerator(), LightningEnvironment(), DoublePrecision()
+    cpu = torch.device("cpu")
+    ddp = DDPStrategy(given, [cpu, cpu], environment, precision_plugin=precision)
+    assert (ddp.accelerator, ddp.cluster_environment, ddp.precision_plugin) == (given, environment, precision)
+    assert (ddp.parallel_devices, ddp.num_processes, ddp.num_nodes) == ([cpu, cpu], 2, 1)
+    assert type(SingleDeviceStrategy("cpu").accelerator) is CPUAccelerator
+    module = nn.Linear(1, 1)
+    ddp.connect(module)
+    assert ddp.model is module
+    assert list(ddp.lightning_module_state_dict()) == ["weight", "bias"]
+    with pytest.raises(AttributeError, match="'DDPStrategy' object has no attribute 'acelerator'"):
+        _ = ddp.acelerator
+
+
+def test_what_was_read_before_does_not_bind_a_trainer():
+    import lightning.pytorch as pl
+    from lightning.pytorch.demos.boring_classes import BoringModel
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+
+    single = SingleDeviceStrategy()
+    assert single.precision_plugin.precision == "32-true"
+    _ = single.accelerator, single.cluster_environment
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = pl.Trainer(strategy=single, accelerator="cpu", precision="64-true", fast_dev_run=2, **quiet)
+    module = BoringModel().double()
+    trainer.fit(module)
+    assert (trainer.precision, trainer.strategy.precision_plugin.precision) == ("64-true", "64-true")
+    assert trainer.global_step == 2
