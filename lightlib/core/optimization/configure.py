@@ -310,7 +310,10 @@ def _known_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: 
 def _check_optimizers(optimizers: Sequence[Optimizer], module: Module) -> None:
     name = type(module).__name__
     if not optimizers:
-        report.warn(f"{name}.configure_optimizers returned no optimizer: nothing will be trained.")
+        report.warn(
+            f"{name}.configure_optimizers returned no optimizer: nothing will be trained.\n"
+            f"  Expected: {_FORMS}.\n  Fix: return torch.optim.Adam(self.parameters(), lr=1e-3)"
+        )
     if len({id(optimizer) for optimizer in optimizers}) < len(optimizers):
         raise MisconfigurationException(
             f"{name}.configure_optimizers returned one optimizer twice.",
@@ -322,7 +325,9 @@ def _check_optimizers(optimizers: Sequence[Optimizer], module: Module) -> None:
         if parameters and not any(id(p) in parameters for group in optimizer.param_groups for p in group["params"]):
             report.warn(
                 f"{type(optimizer).__name__} of {name}.configure_optimizers holds no parameter of {name}, so it "
-                "will not train it. Build it from self.parameters(), after all layers exist.",
+                "will not train it.\n"
+                f"  Expected: parameters of {name}.\n"
+                "  Fix: build the optimizer from self.parameters(), after all layers exist.",
                 report.PossibleUserWarning,
             )
 

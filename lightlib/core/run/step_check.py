@@ -34,13 +34,17 @@ class StepCheck:
         run, progress = self._run, self._run.progress
         if progress.epoch == 1 and progress.step == 0 and progress.batch and run.optimization.optimizers:
             if run.optimization.window.has_no_loss and run.module.automatic_optimization:
-                why = "training_step returned None for every batch, which skips it. Write `return loss` at its end."
+                why = "training_step returned None for every batch, which skips it."
+                fix = "write `return loss` at its end."
             elif run.module.automatic_optimization:
                 why = "optimizer_step skipped every step, or all gradients overflowed."
+                fix = "call optimizer.step(closure=optimizer_closure); against overflows use precision='bf16-mixed'."
             else:
                 why = "training_step never called self.optimizers().step()."
+                fix = "call it after self.manual_backward(loss)."
             report.warn(
-                f"No optimizer stepped in epoch 0 ({progress.batch} batches): {type(run.module).__name__}.{why}",
+                f"No optimizer stepped in epoch 0 ({progress.batch} batches): {type(run.module).__name__}.{why}\n"
+                f"  Expected: an optimizer step in every epoch.\n  Fix: {fix}",
                 report.PossibleUserWarning,
             )
 

@@ -251,7 +251,8 @@ def check_loaders(loaders: Iterable[Any], stage: str, may_shuffle: bool = False)
         sampler = getattr(loader, "sampler", None)
         if stage != "train" and not may_shuffle and type(sampler).__name__ == "RandomSampler":
             report.warn(
-                f"The {_NAMES[stage]} loader shuffles: its batches differ between runs.",
+                f"The {_NAMES[stage]} loader shuffles: its batches differ between runs.\n"
+                "  Expected: the same order each time.\n  Fix: DataLoader(…, shuffle=False)",
                 report.PossibleUserWarning,
             )
         if length(loader) == 0:

@@ -316,7 +316,8 @@ class Settings:
                 )
         if self.gradient_clip_algorithm is not None and self.gradient_clip_val is None:
             report.warn(
-                f"gradient_clip_algorithm={self.gradient_clip_algorithm!r} does nothing without gradient_clip_val."
+                f"gradient_clip_algorithm={self.gradient_clip_algorithm!r} does nothing without gradient_clip_val.\n"
+                "  Expected: both, or neither.\n  Fix: Trainer(gradient_clip_val=1.0, …)"
             )
 
     def _overfit(self, given: Mapping[str, Any]) -> None:
@@ -324,7 +325,10 @@ class Settings:
             if name == "limit_val_batches" and given[name] == 0:
                 continue
             if given[name] not in (None, self.overfit_batches):
-                report.info(f"overfit_batches={self.overfit_batches} replaces {name}={given[name]}.")
+                report.info(
+                    f"overfit_batches={self.overfit_batches} replaces {name}={given[name]}.\n"
+                    f"  Expected: one of the two.\n  Fix: leave out {name} or overfit_batches."
+                )
             setattr(self, name, self.overfit_batches)
 
     def limit_epochs(self, has_timer: bool) -> None:

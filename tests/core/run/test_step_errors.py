@@ -167,7 +167,7 @@ class TestNothingIsTrained:
     def test_a_forgotten_return(self):
         text = (
             "No optimizer stepped in epoch 0 (4 batches): Given.training_step returned None for every batch, which "
-            "skips it. Write `return loss` at its end."
+            "skips it.\n  Expected: an optimizer step in every epoch.\n  Fix: write `return loss` at its end."
         )
         with pytest.warns(PossibleUserWarning) as caught:
             trainer(max_epochs=3).fit(returning(lambda loss: None), loader())

@@ -171,8 +171,9 @@ class TestOverfitBatches:
         assert (calls["train"], calls["val"]) == (2, 2)
         said = [record.getMessage() for record in caplog.records if "replaces" in record.getMessage()]
         assert said == [
-            "overfit_batches=2 replaces limit_train_batches=5.",
-            "overfit_batches=2 replaces limit_val_batches=0.5.",
+            f"overfit_batches=2 replaces {name}={value}.\n  Expected: one of the two.\n"
+            f"  Fix: leave out {name} or overfit_batches."
+            for name, value in (("limit_train_batches", 5), ("limit_val_batches", 0.5))
         ]
 
     def test_the_same_batches_in_order_in_every_epoch(self):
