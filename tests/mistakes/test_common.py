@@ -1,4 +1,4 @@
-"""Common mistakes: small programs with one each. The report has three parts and precedes the first step."""
+"""Common mistakes: each is reported in three parts, before the first step if it can be known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings about methods of callbacks and modules that are never called, because their names are misspelt."""
+"""Warnings about methods of callbacks and modules that nothing calls: their names are misspelt."""
 
 from __future__ import annotations
 

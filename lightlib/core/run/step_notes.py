@@ -1,4 +1,4 @@
-"""Notes on the error of a batch: one that is None, dtypes that differ, or lack of memory, each with its fix."""
+"""Notes on the error of a batch that is None, has other dtypes, or does not fit into memory."""
 
 from __future__ import annotations
 

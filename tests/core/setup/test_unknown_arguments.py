@@ -1,4 +1,4 @@
-"""Bad input: arguments that the Trainer and its methods do not have, and defaults from the environment."""
+"""Bad input: arguments that the Trainer and its methods do not have, and environment variables."""
 
 from __future__ import annotations
 
