@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from lightlib.conventions import tolerate
@@ -11,6 +11,8 @@ from lightlib.core.module.overrides import overrides
 from lightlib.errors import MisconfigurationException
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+# The modules of the decorators `rank_zero_only`, `torch.no_grad()` and the like.
+_PASS_ON = ("lightlib.report", "lightning_utilities.core.rank_zero", "torch.utils._contextlib")
 _NO_HOOKS = ("log", "log_dict")
 _HOOKS_OF_MODULE = ("configure_", "optimizer_", "lr_scheduler_step", "backward")
 _REMOVED = frozenset(
@@ -32,7 +34,7 @@ def check_signatures(owner: object, base: type) -> None:
         if not overrides(owner, base, name):
             continue
         try:
-            given = inspect.signature(getattr(owner, name), follow_wrapped=False)
+            given = inspect.signature(_called(getattr(owner, name)), follow_wrapped=False)
         except (TypeError, ValueError):  # not callable, or a callable without a signature
             continue
         passed = [each for each in inspect.signature(getattr(base, name)).parameters.values() if each.name != "self"]
@@ -40,6 +42,14 @@ def check_signatures(owner: object, base: type) -> None:
         reason = _mismatch(given, passed)
         if reason:
             tolerate(_refused(owner, name, given, passed, reason), "the call of the hook fails")
+
+
+def _called(method: Any) -> Any:
+    """Return a method without decorators that pass on all arguments; other ones may add some."""
+    function = getattr(method, "__func__", method)
+    while getattr(function, "__globals__", {}).get("__name__") in _PASS_ON and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return MethodType(function, method.__self__) if isinstance(method, MethodType) else function
 
 
 def _hooks_of(base: type) -> list[str]:

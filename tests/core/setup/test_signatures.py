@@ -14,6 +14,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.setup.signatures import _hooks_of, check_signatures
 from lightlib.errors import MisconfigurationException
+from lightlib.report import rank_zero_only
 from tests.runs.bad_input import Validated, loader, refused, trainer, with_methods
 
 WRONG = MisconfigurationException
@@ -124,6 +125,22 @@ class TestRefused:
             "on_train_start=lambda trainer, pl_module: …",
         ):
             trainer(callbacks=[LambdaCallback(on_train_start=lambda trainer: None)])
+
+    @pytest.mark.parametrize("decorators", [[rank_zero_only], [torch.no_grad()], [torch.no_grad(), rank_zero_only]])
+    def test_through_decorators_that_pass_arguments_on(self, decorators):
+        def hook(self, trainer, pl_module, outputs, batch, batch_idx, dataloader_idx):
+            raise AssertionError
+
+        def right(self, trainer, pl_module, outputs, batch, batch_idx):
+            seen.append(torch.is_grad_enabled())
+
+        seen = []
+        for decorator in decorators:
+            hook, right = decorator(hook), decorator(right)
+        with pytest.raises(WRONG, match=r"Lightning 2\.0 removed `dataloader_idx`"):
+            trainer(callbacks=[with_hooks(Callback, on_train_batch_end=hook)])
+        trainer(callbacks=[with_hooks(Callback, on_train_batch_end=right)]).fit(with_methods(), loader(3))
+        assert len(seen) == 3
 
     def test_callbacks_of_the_module(self):
         late = with_hooks(Callback, on_train_start=lambda self: None)
