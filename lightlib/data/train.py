@@ -336,7 +336,7 @@ class TrainData:
         if self._iterator is not None:
             self._compare_with_length(self._iterator)
         self._drop_iterator()
-        self._before_ahead = None
+        self._before_ahead, self._place = None, Place(len(self.sources))
         self.position, self.exhausted, self._skipped = 0, False, False
 
     def _compare_with_length(self, iterator: Iterator[Any]) -> None:
@@ -393,6 +393,11 @@ class TrainData:
             source["loader"] = state
         for source, state in zip(sources, generators, strict=False):
             source["generators"] = state
+        begun = self._iterator is not None
+        if not batches and not begun:  # what was drawn belongs to the epoch that has ended
+            drawn = []
+            for source in sources:
+                source["began"] = None
         if drawn:
             sources[0]["pending"] = drawn
         return {
@@ -402,7 +407,7 @@ class TrainData:
             "taken_at_once": loaded.taken_at_once(),
             "exhausted": self.exhausted and not repeats,
             "skipped": self._skipped,
-            "begun": self._iterator is not None,
+            "begun": begun,
             "seed": self._seed,
             "place": None if loaded.is_single else [place[0], list(place[1]), list(place[2])],
             "sources": sources,
@@ -418,6 +423,7 @@ class TrainData:
         self._restored = state
         self._loaded_at, self._loaded_with = state.get("loaded_at", 0), state.get("loaded_with")
         self._seed = state.get("seed", self._seed)
+        self._workers_started = bool(state.get("workers"))
         position = self.loaded.position_of(state)
         self._from_start = position == 0 < state["batches"]
         if state.get("workers") and not 0 < position < self.num_batches:

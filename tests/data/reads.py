@@ -212,19 +212,32 @@ def read_all(make, epochs=3, saves=True, **arguments):
 
 def read_rest(make, epoch, batch, state, numbers, epochs=3, **arguments):
     """Read the rest after a checkpoint, as another program with a different seed."""
+    return read_rest_and_states(make, epoch, batch, state, numbers, epochs, **arguments)[0]
+
+
+def read_rest_and_states(make, epoch, batch, state, numbers, epochs=3, **arguments):
+    """Do the same, and return the states after the next place and at the end as well."""
     seeded(99)
     data = TrainData(make, arguments.pop("limit", 1.0), None, **arguments)
     assert data.load_state_dict(state) == batch
     set_rng_state(numbers)
     assert data.state_dict() is not None
-    seen = []
+    seen, states = [], []
     for number in range(epoch, epochs):
         data.start_epoch(number, batch if number == epoch else 0)
         while not data.exhausted:
             seen.append((plain(next(data)), step()))
+            states = [*states[:1], pickle.dumps(data.state_dict())]
         data.end_epoch()
+        states = [*states[:1], pickle.dumps(data.state_dict())]
     data.close()
-    return seen
+    return seen, states
+
+
+def compared(state):
+    """The state as plain values, after a file, without states that loaders no longer need or keep in their own way."""
+    values = plain(through_a_file(pickle.loads(state)))
+    return {**values, "sources": [{**source, "loader": None, "began": None} for source in values["sources"]]}
 
 
 def check(make, only=None, between=None, **arguments):
@@ -246,12 +259,16 @@ def _check(make, only, between, arguments):
     gc.collect()
     unsaved, _ = read_all(make, saves=False, **arguments)
     assert whole == unsaved, "saving changes nothing"
-    for epoch, batch, done, state, numbers in saved:
+    for place, (epoch, batch, done, state, numbers) in enumerate(saved, 1):
         wanted = (only is None or done in only) if batch else (between is None or epoch in between)
         if wanted:
-            rest = read_rest(make, epoch, batch, through_a_file(pickle.loads(state)), numbers, **arguments)
+            given = through_a_file(pickle.loads(state))
+            rest, states = read_rest_and_states(make, epoch, batch, given, numbers, **arguments)
             gc.collect()  # loaders that keep their iterators keep their workers
-            assert rest == whole[done:], f"resumed in epoch {epoch} after batch {batch}"
+            where = f"resumed in epoch {epoch} after batch {batch}"
+            assert rest == whole[done:], where
+            later = [state for *_, state, _ in (saved[place:][:1] + saved[place + 1 :][-1:])]
+            assert list(map(compared, states)) == list(map(compared, later)), where
     return whole
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset
@@ -80,6 +82,14 @@ class TestOneLoader:
         whole = check(lambda: WITH_WORKERS[kind](persistent_workers=persistent), **FEW)
         rows = [row for batch, _ in whole for row in batch]
         assert len({row[1] for row in rows}) == len(rows), "no two samples draw the same"
+
+    @pytest.mark.parametrize("kind", IN_THIS_PROCESS)
+    def test_a_state_between_epochs_has_nothing_of_the_epoch_that_ended(self, kind):
+        _, saved = read_all(IN_THIS_PROCESS[kind], epochs=2)
+        for _, batch, _, state, _ in saved:
+            (source,) = pickle.loads(state)["sources"]
+            assert (source["began"] is None) == (not batch)
+            assert batch or "pending" not in source
 
     @pytest.mark.parametrize("kind", ["shuffled", "own generator", "a data set with generators", "a batch sampler"])
     def test_a_plain_loop_reads_the_same(self, kind):
