@@ -132,7 +132,7 @@ def is_last_train_iter(trainer: Trainer) -> bool:
 
 
 def _epochs(trainer: Trainer) -> int:
-    return trainer.progress.epoch + trainer.progress.begun
+    return trainer.progress.epoch + bool(trainer.progress.begun)
 
 
 def _every(owner: str, number: int, n: int, start: int) -> bool:

@@ -18,7 +18,8 @@ class Progress:
         batch: Batches done in total.
         step: Batches in which an optimizer stepped, however many optimizers there are: Lightning's `global_step`.
         validated: The value of `batch` when validation last ended, so that a resumed run does not repeat it.
-        begun: 1 after `on_train_epoch_start` of the running epoch, which a resumed run does not call again.
+        begun: 1 after `on_train_epoch_start` of the running epoch, which a resumed run does not call again; 2 after its
+            `on_train_epoch_end`, when the run ended within the epoch.
         more: Optimizer steps beyond the first of each batch, where every optimizer's are counted, as Lightning does.
         ahead: 1 while `more` counts the first step of the running batch as well.
         shift: What `current_epoch` adds to `epoch`: 0, but where Lightning's counter is shown that has another value.
@@ -58,6 +59,15 @@ class Progress:
     def note_epoch_start(self) -> None:
         """Note that `on_train_epoch_start` of the running epoch has been called."""
         self.begun = 1
+
+    def note_epoch_end(self) -> None:
+        """Note that `on_train_epoch_end` of the running epoch has been called."""
+        self.begun = 2
+
+    @property
+    def is_within_epoch(self) -> bool:
+        """Whether `on_train_epoch_end` of the running epoch is still to be called."""
+        return self.begun == 1
 
     @contextmanager
     def counting_batch(self, stepped: bool) -> Iterator[None]:

@@ -29,7 +29,7 @@ def fit(run: Run) -> None:
         run.saver.defer()
         hooks.on_train_start()
         run.begin_training()
-        while not run.plan.done(progress) and not run.stopping():
+        while run.continues():
             train_epoch(run)
         run.end_training()
         hooks.on_train_end()
@@ -42,7 +42,7 @@ def train_epoch(run: Run) -> None:
     assert data is not None
     if not progress.begun:
         hooks.on_train_epoch_start()
-        progress.note_epoch_start()
+    progress.note_epoch_start()
     timed = run.begin_epoch().validate_every_seconds is not None
     while True:  # decide what is due, the same way after a batch and after a resume
         plan = run.plan  # a hook may have changed a limit
@@ -62,6 +62,7 @@ def train_epoch(run: Run) -> None:
     run.results.end_epoch()
     hooks.on_train_epoch_end()  # also when the run stops within the epoch
     run.logs.write_epoch()
+    progress.note_epoch_end()
     if data.exhausted:
         run.optimization.schedules.step_epoch(progress)
         progress.end_epoch()

@@ -258,6 +258,10 @@ class Run:
             data.skip_epoch()
         return self.stopping()
 
+    def continues(self) -> bool:
+        """Return whether to train; a saved run that had reached its end within an epoch still has to end the epoch."""
+        return self.progress.is_within_epoch or not (self.plan.done(self.progress) or self.stopping())
+
     def stopping(self) -> bool:
         stop = self.stop
         if not (stop.asked and self.plan.may_stop(self.progress) and self.between_windows()):
