@@ -11,12 +11,18 @@ from torch.optim import SGD, Optimizer
 import lightlib as L
 from lightlib import callbacks, loggers, precision, profilers, strategies
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
+from lightlib.callbacks.progress import RichProgresBar  # planted
 from lightlib.cli import LightningCLI
 from lightlib.distributed import all_reduce
 from lightlib.evaluation import MetricCallback
 from lightlib.optim import Scaling
 from lightlib.schedulers import WarmupStableDecayLR
 from lightlib.tuner import Tuner
+from lightlib.utilities import grad_norm, rank_zero_onyl  # planted
+from lightlib.utilities.model_summary import ModelSummary
+from lightlib.utilities.parsing import lightning_hasattr
+from lightlib.utilities.sead import isolate_rng  # planted
+from lightlib.utilities.types import STEP_OTPUT, STEP_OUTPUT  # planted
 
 
 class Net(L.Module):
@@ -148,6 +154,17 @@ class Log(loggers.Logger):
         """Take a number."""
 
 
+def outputs() -> STEP_OUTPUT:
+    """Return a word."""
+    return "loss"  # planted
+
+
+L.utilties  # planted
+L.plugins.environment  # planted
+L.pytorch.Trainer(precision="bf16-mixd")  # planted
+grad_norm(Net(), norm_typ=2)  # planted
+ModelSummary(Net()).total_paramters  # planted
+lightning_hasattr(Net(), 1)  # planted
 L.seed_evrything(7)  # planted
 L.seed_everything(7, workers="all")  # planted
 trainer = L.Trainer(max_epoch=3)  # planted

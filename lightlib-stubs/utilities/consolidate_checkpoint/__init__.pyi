@@ -1,0 +1,2 @@
+# Written by scripts/typing_stubs.py --write.
+__all__ = []

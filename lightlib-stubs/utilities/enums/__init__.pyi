@@ -1,0 +1,4 @@
+# Written by scripts/typing_stubs.py --write.
+from lightlib.compat.tools.values import GradClipAlgorithmType
+from lightning_utilities.core.enums import StrEnum as LightningEnum
+__all__ = ['GradClipAlgorithmType', 'LightningEnum']
