@@ -37,7 +37,7 @@ def waiting_gradients(run: Run) -> dict[str, Any]:
         for name, parameter in run.module.named_parameters()
         if id(parameter) in wanted
     }
-    return {name: gradient if bool(gradient.any()) else _ZERO for name, gradient in gradients.items()}
+    return {name: gradient if _has_values(gradient) else _ZERO for name, gradient in gradients.items()}
 
 
 def restore_gradients(run: Run, gradients: Mapping[str, Any]) -> None:
@@ -45,7 +45,14 @@ def restore_gradients(run: Run, gradients: Mapping[str, Any]) -> None:
     parameters = dict(run.module.named_parameters())
     for name, saved in gradients.items():
         parameter = parameters[name]
+        if isinstance(saved, Tensor) and saved.is_sparse:  # of an nn.Embedding(…, sparse=True), which stays sparse
+            parameter.grad = saved.to(parameter.device)
+            continue
         gradient = parameter.detach().clone()
         local: Tensor = local_part(gradient)
         local.zero_() if isinstance(saved, int) else local.copy_(saved)
         parameter.grad = gradient
+
+
+def _has_values(gradient: Tensor) -> bool:
+    return gradient.is_sparse or bool(gradient.any())
