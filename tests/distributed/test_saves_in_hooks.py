@@ -6,6 +6,7 @@ import os
 import random
 import re
 import warnings
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
-from tests.runs.plain import Rows
+from tests.runs.plain import Rows, samples
 from tests.runs.quiet import QUIET
 from tests.runs.resumable import Everything, Noisy, trainer_for
 
@@ -176,3 +177,72 @@ def test_sparse_gradients_of_a_window_are_resumed(tmp_path: Path, world_size: in
             torch.testing.assert_close(value, wanted.detach(), rtol=1e-5, atol=1e-6)
         for again in resumed:
             assert all(map(torch.equal, again, complete))
+
+
+class Strange:
+    """An object that no file gives back."""
+
+
+class Past(torch.optim.lr_scheduler.LRScheduler):
+    """A schedule that keeps its last values in a deque, and maybe an object."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, strange: bool) -> None:
+        self.past = deque([1.0], maxlen=3)
+        if strange:
+            self.mine = Strange()
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[Any]:
+        self.past.append(self.past[-1] * 0.7)
+        return [base * sum(self.past) / len(self.past) for base in self.base_lrs]
+
+
+class Scheduled(L.Module):
+    def __init__(self, strange: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.net, self.strange = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), strange
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return cross_entropy(self.net(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), 0.2)
+        return [optimizer], [{"scheduler": Past(optimizer, self.strange), "interval": "step"}]
+
+
+def scheduled(strategy: str, module: Scheduled, callbacks: Any = (), path: Path | None = None) -> Any:
+    arguments = QUIET | {"logger": Rows(), "callbacks": list(callbacks), "max_epochs": 2}
+    trainer = L.Trainer(**arguments, strategy=strategy)
+    trainer.fit(module, DataLoader(TensorDataset(*samples(24)), 4), ckpt_path=path)
+    weights = [getattr(p, "_local_tensor", p).detach().clone() for p in module.parameters()]
+    return weights, trainer.lr_scheduler_configs[0].scheduler.past
+
+
+def schedules_of_two(rank: int, folder: Path, strategy: str) -> Any:
+    """Save a deque and resume from it; then save an object that no file gives back."""
+    errors = []
+    paths = [str(folder / f"deque.{kind}") for kind in FORMATS]
+    complete = scheduled(strategy, Scheduled(), [saves_in("on_train_batch_end", 4, paths)])
+    resumed = [scheduled(strategy, Scheduled(), path=path) for path in paths]
+    for kind in FORMATS:
+        saves = saves_in("on_train_batch_end", 2, [str(folder / f"object.{kind}")])
+        try:
+            scheduled(strategy, Scheduled(strange=True), [saves])
+        except Exception as error:  # noqa: BLE001  rank zero's own error, or what it sent
+            errors.append(str(error))
+        torch.distributed.barrier()  # no rank is left behind
+    return complete, resumed, errors, sorted(os.listdir(folder))
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_state_that_cannot_be_resumed_is_an_error_of_the_save_on_all_ranks(tmp_path: Path, strategy: str):
+    for complete, resumed, errors, files in ranks(2, schedules_of_two, tmp_path, strategy):
+        for weights, past in resumed:
+            assert past == complete[1]
+            assert (type(past), past.maxlen) == (deque, 3)
+            assert all(map(torch.equal, weights, complete[0]))
+        assert len(errors) == 2
+        for text in errors:
+            assert re.search(r"no plain value at .*lr_schedulers.*\(Strange\): no run could be resumed", text), text
+        assert [name for name in files if "object" in name] == []
