@@ -45,7 +45,7 @@ find out what is wrong
 options of fit, validate, test and predict, besides what their --help shows
   --verbose        print which configuration file overrides which
   --allow PACKAGE  class paths may name these packages only (repeatable)
-  --interpolate    resolve ${...} in files (pip install 'lightlib[interpolate]')
+  --interpolate    resolve ${...} in files (pip install omegaconf)
 
 examples
   lightlib init my_project --template classifier

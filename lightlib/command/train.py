@@ -149,5 +149,5 @@ def _check_interpolation() -> None:
         raise MisconfigurationException(
             f"--interpolate was given, but omegaconf cannot be imported: {error}.",
             expected="omegaconf, which resolves ${...}.",
-            fix="pip install 'lightlib[interpolate]'",
+            fix="pip install omegaconf",
         ) from error

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CometLogger(Logger):
-    """Logs to Comet. Needs ``pip install 'lightlib[comet]'``; the package is imported at first use.
+    """Logs to Comet. Needs ``pip install comet-ml``; the package is imported at first use.
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     comet_ml 3.58.8 in offline mode.
@@ -90,7 +90,7 @@ class CometLogger(Logger):
             try:
                 import comet_ml  # optional: comet_ml
             except ImportError as error:
-                raise missing_package("CometLogger", "comet_ml", "'lightlib[comet]'", error) from error
+                raise missing_package("CometLogger", "comet_ml", "comet-ml", error) from error
             config = comet_ml.ExperimentConfig(**self._config)
             self._experiment = comet_ml.start(**self._start, experiment_config=config)
             self._experiment.log_other("Created from", "lightlib")

@@ -27,7 +27,7 @@ _PARAMS_PER_CALL, _METRICS_PER_CALL, _VALUE_LENGTH = 100, 1000, 250  # limits th
 
 
 class MLFlowLogger(Logger):
-    """Logs to MLflow. Needs ``pip install 'lightlib[mlflow]'``; the package is imported at first use.
+    """Logs to MLflow. Needs ``pip install mlflow``; the package is imported at first use.
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     mlflow 3.17.2 on SQLite and on a directory.
@@ -148,13 +148,13 @@ class MLFlowLogger(Logger):
             from mlflow import MlflowClient  # optional: mlflow
             from mlflow.exceptions import MlflowException  # optional: mlflow
         except ImportError as error:
-            raise missing_package("MLFlowLogger", "mlflow", "'lightlib[mlflow]'", error) from error
+            raise missing_package("MLFlowLogger", "mlflow", "mlflow", error) from error
         try:
             if self.save_dir is not None:
                 os.makedirs(self.save_dir, exist_ok=True)
             yield MlflowClient(self._tracking_uri)
         except ImportError as error:  # a database needs more than mlflow-skinny has
-            raise missing_package("MLFlowLogger", "mlflow", "'lightlib[mlflow]'", error) from error
+            raise missing_package("MLFlowLogger", "mlflow", "mlflow", error) from error
         except MlflowException as error:
             raise MisconfigurationException(
                 f"MLFlowLogger cannot use tracking_uri {self._tracking_uri!r}: {error}",

@@ -21,7 +21,7 @@ _STEP = "trainer/global_step"
 
 
 class WandbLogger(Logger):
-    """Logs to Weights & Biases. Needs ``pip install 'lightlib[wandb]'``; the package is imported at first use.
+    """Logs to Weights & Biases. Needs ``pip install wandb``; the package is imported at first use.
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     wandb 0.31.0 in offline mode.
@@ -334,5 +334,5 @@ def _client() -> Any:
     try:
         import wandb  # optional: wandb
     except ImportError as error:
-        raise missing_package("WandbLogger", "wandb", "'lightlib[wandb]'", error) from error
+        raise missing_package("WandbLogger", "wandb", "wandb", error) from error
     return wandb

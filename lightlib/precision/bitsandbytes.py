@@ -128,7 +128,7 @@ def _package() -> Any:
         raise MisconfigurationException(
             "BitsandbytesPrecision needs the package bitsandbytes, which is not installed.",
             expected="bitsandbytes, which stores weights in 4 or 8 bits.",
-            fix='pip install "lightlib[bitsandbytes]", or precision="bf16-true".',
+            fix='pip install bitsandbytes, or precision="bf16-true".',
         )
     import bitsandbytes  # optional: bitsandbytes
 

@@ -160,7 +160,7 @@ def _package() -> Any:
         raise MisconfigurationException(
             "Float8Precision needs the package torchao, which is not installed.",
             expected="torchao, whose linear layers multiply in 8-bit floats.",
-            fix='pip install "lightlib[torchao]", or precision="bf16-mixed".',
+            fix='pip install torchao, or precision="bf16-mixed".',
         )
     import torchao.float8  # optional: torchao
 

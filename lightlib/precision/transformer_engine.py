@@ -129,7 +129,7 @@ def _package() -> Any:
         raise MisconfigurationException(
             "TransformerEnginePrecision needs the package transformer_engine, which is not installed.",
             expected="transformer_engine with its part for torch, which needs a CUDA device.",
-            fix='pip install "lightlib[transformer-engine]", or precision="bf16-mixed", which needs neither.',
+            fix='pip install "transformer-engine[pytorch]", or precision="bf16-mixed", which needs neither.',
         )
     import transformer_engine.common.recipe  # optional: transformer_engine
     import transformer_engine.pytorch  # optional: transformer_engine

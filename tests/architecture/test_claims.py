@@ -208,6 +208,13 @@ class TestDependencies:
         assert f"**{name}**" in record
         assert of in record
 
+    def test_no_message_or_page_installs_lightlib_from_an_index(self) -> None:
+        """There is no release yet: the name lightlib is free on the index, and anyone could publish code under it."""
+        files = [path for path in (ROOT / "lightlib").rglob("*") if path.suffix in (".py", ".md-tpl")]
+        pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+        texts = {path: path.read_text("utf-8") for path in [*files, *pages]}
+        assert [path for path, text in texts.items() if re.search(r"pip install ['\"\\]*lightlib\b", text)] == []
+
     def test_only_compat_and_the_rank_of_messages_need_lightning_utilities(self) -> None:
         users = {
             file.name for file in package_files() for found in file.imports if "lightning_utilities" in found.target

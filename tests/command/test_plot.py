@@ -507,7 +507,7 @@ def test_a_missing_package_is_named_before_anything_is_written(simple, monkeypat
     assert re.match(rf"`--format (png|html)` needs the package '{package}', which cannot be imported: ", lines[0])
     assert lines[1:] == [
         f"  Expected: '{package}' installed in this environment.",
-        "  Fix: pip install 'lightlib[plot]'",
+        "  Fix: pip install matplotlib plotly",
     ]
     assert [path.name for path in simple.iterdir()] == ["metrics.csv"]
 

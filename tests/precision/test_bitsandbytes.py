@@ -23,7 +23,7 @@ DATA = [torch.randn(8, 64, generator=torch.Generator().manual_seed(seed)) for se
 def test_without_the_package(monkeypatch):
     monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
     monkeypatch.setattr(bitsandbytes, "find_spec", lambda name: None)
-    with pytest.raises(MisconfigurationException, match=r"not installed(.|\n)*lightlib\[bitsandbytes\]"):
+    with pytest.raises(MisconfigurationException, match=r"not installed(.|\n)*pip install bitsandbytes"):
         BitsandbytesPrecision("nf4")
 
 

@@ -89,7 +89,7 @@ def test_without_the_package(monkeypatch):
     monkeypatch.setattr(float8, "find_spec", lambda name: None)
     for make in (Float8Precision, lambda: lightlib.Trainer(**QUIET, precision="fp8-mixed")):
         with pytest.raises(
-            MisconfigurationException, match=r"torchao, which is not installed(.|\n)*lightlib\[torchao\]"
+            MisconfigurationException, match=r"torchao, which is not installed(.|\n)*pip install torchao"
         ):
             make()
 

@@ -207,7 +207,9 @@ class TestErrors:
             lambda: named("transformer-engine"),
             lambda: lightlib.Trainer(precision="transformer-engine-float16"),
         ):
-            with pytest.raises(MisconfigurationException, match=r"not installed(.|\n)*lightlib\[transformer-engine\]"):
+            with pytest.raises(
+                MisconfigurationException, match=r"not installed(.|\n)*pip install \"transformer-engine\[pytorch\]\""
+            ):
                 make()
 
     def test_another_device(self, package, monkeypatch):

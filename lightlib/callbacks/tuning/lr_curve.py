@@ -106,7 +106,7 @@ class LRFinder:
             raise MisconfigurationException(
                 "The plot of a learning-rate search needs matplotlib, which is not installed.",
                 expected="matplotlib.",
-                fix="pip install 'lightlib[plot]'",
+                fix="pip install matplotlib plotly",
             ) from error
         if ax is None:
             _, ax = plt.subplots()

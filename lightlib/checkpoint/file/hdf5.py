@@ -50,6 +50,6 @@ def _package() -> ModuleType:
         raise MisconfigurationException(
             "Writing .h5 files needs the package h5py, which is not installed.",
             expected="h5py, at least 3.8.",
-            fix="pip install 'lightlib[h5]'",
+            fix="pip install h5py",
         ) from error
     return cast("ModuleType", h5py)

@@ -153,6 +153,6 @@ def _package() -> ModuleType:
         raise MisconfigurationException(
             "Reading and writing .safetensors files needs the package safetensors, which is not installed.",
             expected="safetensors, at least 0.4.",
-            fix="pip install 'lightlib[safetensors]'",
+            fix="pip install safetensors",
         ) from error
     return safetensors

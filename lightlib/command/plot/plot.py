@@ -112,7 +112,7 @@ def _check(options: argparse.Namespace) -> None:
             raise MisconfigurationException(
                 f"`--format {name}` needs the package {FORMATS[name]!r}, which cannot be imported: {error}",
                 expected=f"{FORMATS[name]!r} installed in this environment.",
-                fix="pip install 'lightlib[plot]'",
+                fix="pip install matplotlib plotly",
             ) from error
 
 

@@ -91,7 +91,7 @@ def convert_zero_checkpoint_to_fp32_state_dict(
         raise MisconfigurationException(
             "convert_zero_checkpoint_to_fp32_state_dict needs the package deepspeed, which is not installed.",
             expected="deepspeed, which reads the shards that it has written.",
-            fix='pip install "lightlib[deepspeed]"',
+            fix="pip install deepspeed",
         )
     from deepspeed.utils import zero_to_fp32  # optional: deepspeed
 

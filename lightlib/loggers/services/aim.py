@@ -13,7 +13,7 @@ from lightlib.report import described
 
 
 class AimLogger(IdentifiedService):
-    """Logs to Aim. Needs ``pip install 'lightlib[aim]'``; the package is imported at first use.
+    """Logs to Aim. Needs ``pip install aim``; the package is imported at first use.
 
     By default the values are in the folder ``.aim``, which ``aim up`` displays. Aim is called in the background: a slow
     or unreachable server is reported once, and training continues. Aim's own records of the machine, the environment
@@ -97,7 +97,7 @@ def _package() -> Any:
     try:
         import aim  # optional: aim
     except ImportError as error:
-        raise missing_package("AimLogger", "aim", "'lightlib[aim]'", error) from error
+        raise missing_package("AimLogger", "aim", "aim", error) from error
     return aim
 
 

@@ -12,7 +12,7 @@ from lightlib.report import described
 
 
 class ClearMLLogger(IdentifiedService):
-    """Logs to ClearML. Needs ``pip install 'lightlib[clearml]'``; the package is imported at first use.
+    """Logs to ClearML. Needs ``pip install clearml``; the package is imported at first use.
 
     The service is called in the background: a slow or unreachable one is reported once, and training continues. A
     metric ``train/loss`` is the series ``loss`` of the plot ``train``. ClearML's own records of arguments of the
@@ -131,5 +131,5 @@ def _package() -> Any:
     try:
         import clearml  # optional: clearml
     except ImportError as error:
-        raise missing_package("ClearMLLogger", "clearml", "'lightlib[clearml]'", error) from error
+        raise missing_package("ClearMLLogger", "clearml", "clearml", error) from error
     return clearml

@@ -14,7 +14,7 @@ from lightlib.report import described, rank_zero_only
 
 
 class DVCLiveLogger(ServiceLogger):
-    """Logs by DVCLive. Needs ``pip install 'lightlib[dvclive]'``; the package is imported at first use.
+    """Logs by DVCLive. Needs ``pip install dvclive``; the package is imported at first use.
 
     The values are files in `dir`: ``plots/metrics/<name>.tsv``, ``metrics.json`` and ``params.yaml``. DVCLive is called
     in the background, because it may send them to DVC Studio. A training that resumes from its checkpoint
@@ -145,5 +145,5 @@ def _package() -> Any:
     try:
         import dvclive  # optional: dvclive
     except ImportError as error:
-        raise missing_package("DVCLiveLogger", "dvclive", "'lightlib[dvclive]'", error) from error
+        raise missing_package("DVCLiveLogger", "dvclive", "dvclive", error) from error
     return dvclive

@@ -15,7 +15,7 @@ from lightlib.report import described, rank_zero_only
 
 
 class TrackioLogger(ServiceLogger):
-    """Logs to Trackio. Needs ``pip install 'lightlib[trackio]'``; the package is imported at first use.
+    """Logs to Trackio. Needs ``pip install trackio``; the package is imported at first use.
 
     By default the values are in a database on this machine, below ``TRACKIO_DIR``, which ``trackio show`` displays. The
     service is called in the background: a slow or unreachable one is reported once, and training continues. A training
@@ -108,7 +108,7 @@ def _package() -> Any:
     try:
         import trackio  # optional: trackio
     except ImportError as error:
-        raise missing_package("TrackioLogger", "trackio", "'lightlib[trackio]'", error) from error
+        raise missing_package("TrackioLogger", "trackio", "trackio", error) from error
     return trackio
 
 

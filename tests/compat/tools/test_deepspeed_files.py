@@ -103,7 +103,7 @@ def test_folders_that_are_not_there(tmp_path):
 def test_without_the_package(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
     monkeypatch.setattr(deepspeed_files, "find_spec", lambda name: None)
-    with pytest.raises(MisconfigurationException, match=r"not installed(.|\n)*lightlib\[deepspeed\]"):
+    with pytest.raises(MisconfigurationException, match=r"not installed(.|\n)*pip install deepspeed"):
         deepspeed_files.convert_zero_checkpoint_to_fp32_state_dict(tmp_path, tmp_path / "one.pt")
 
 
