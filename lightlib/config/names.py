@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from lightlib import registry
-from lightlib.compat import absent, objects
+from lightlib.compat import absent, missing, objects
 from lightlib.compat.finder import ROOTS, canonical
 from lightlib.conventions import active
 from lightlib.errors import MisconfigurationException, UnknownNameError, nearest
@@ -134,6 +134,12 @@ def translate(path: str) -> str:
         return _switched(f"{package}.{name}") if ours else target.replace(":", ".")
     if _is_public(path):
         raise _lacking(path, where, name)
+    if elsewhere := missing.place_of(place, name):
+        raise MisconfigurationException(
+            f"{path!r} is not where the class is: {elsewhere} has it.",
+            expected="the path of a class.",
+            fix=f"{elsewhere}.{name}",
+        )
     known = [f"{place}.{one}" for one in objects.names()[where].split()]
     raise MisconfigurationException(
         f"{path!r} is no class of Lightning 2.6.{nearest(path, known)}",
