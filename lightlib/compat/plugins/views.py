@@ -112,7 +112,7 @@ class StrategyViews:
 
     @property
     def process_group_backend(self) -> str | None:
-        """The backend of the process group; None: what suits the device."""
+        """The backend of the process group; None chooses one by the device."""
         return getattr(self, "backend", None)
 
     @property

@@ -82,20 +82,34 @@ def load_from_checkpoint(
         module.configure_model()
     if module.on_load_checkpoint is not None:
         module.on_load_checkpoint(content)
-    strict = module.strict_loading if strict is None else strict
     try:
-        module.load_state_dict(content["state_dict"], strict=strict)
+        names = module.load_state_dict(
+            content["state_dict"], strict=module.strict_loading if strict is None else strict
+        )
     except CheckpointError:
         raise
     except RuntimeError as error:
         raise other_weights(cls, error, "pass strict=False") from error
-    if not content["state_dict"] and next(module.parameters(), None) is not None:
+    if content["state_dict"]:
+        if strict is not None:  # by `strict_loading` the module does this each time
+            _warn_of_other_names(cls, names)
+    elif next(module.parameters(), None) is not None:
         report.warn(
             f"{str(checkpoint_path)!r} holds no weights: {cls.__name__} keeps those it was initialised with.",
             report.PossibleUserWarning,
         )
     device = next((value.device for value in content["state_dict"].values() if isinstance(value, torch.Tensor)), None)
     return module if device is None else module.to(device)
+
+
+def _warn_of_other_names(cls: type, names: Any) -> None:
+    """Warn of weights that were not loaded: `names` is the result of torch's `load_state_dict`."""
+    missing, unexpected = getattr(names, "missing_keys", ()), getattr(names, "unexpected_keys", ())
+    parts = [f"{cls.__name__} keeps the initial values of {', '.join(map(repr, missing))}"] if missing else []
+    if unexpected:
+        parts.append(f"{', '.join(map(repr, unexpected))} of the checkpoint are not loaded")
+    if parts:
+        report.warn(f"load_from_checkpoint with strict=False: {'; '.join(parts)}.", report.PossibleUserWarning)
 
 
 def load_datamodule(

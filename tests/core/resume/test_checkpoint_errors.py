@@ -15,6 +15,7 @@ import torch
 
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, MisconfigurationException
+from lightlib.report import PossibleUserWarning
 from tests.runs.bad_input import Net, loader, refused, trainer
 
 BROKEN = CheckpointError
@@ -333,7 +334,9 @@ class TestFit:
         self.resume(Net(), what, expected, f"{fix} set `strict_loading = False` on it to load what fits.")
         with refused(BROKEN, what, expected, f"{fix} pass strict=False to load what fits."):
             Net.load_from_checkpoint("other.ckpt")
-        Net.load_from_checkpoint("other.ckpt", strict=False)
+        left = r"Net keeps the initial values of 'layer\.bias'; 'extra' of the checkpoint are not loaded\."
+        with pytest.warns(PossibleUserWarning, match=left):
+            Net.load_from_checkpoint("other.ckpt", strict=False)
 
     def test_weights_alone(self):
         run = trainer()
