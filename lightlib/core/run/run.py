@@ -311,11 +311,14 @@ class Run:
     # evaluation
     @contextmanager
     def at_stage(self, stage: Stage) -> Iterator[None]:
-        """Set the stage to `stage`, also for the hooks before and after it."""
+        """Set the stage, also for the hooks before and after it; drop the metrics of a sanity check at its end."""
         before, self.stage = self.stage, stage.state
+        callback, logged, bar = map(dict, self.results.dictionaries())
         with isolate_rng() if stage is SANITY_CHECK and active().loads_late else nullcontext():
             yield
         self.stage = before
+        if stage is SANITY_CHECK:
+            self.results.adopt((callback, logged, bar))
 
     @contextmanager
     def evaluating(self, stage: Stage) -> Iterator[EvalData]:
@@ -326,7 +329,6 @@ class Run:
         if validates and self.between_windows():
             method_of(self.module, self.hooks.module_base, "on_validation_model_zero_grad")()
         data = self.evaluations.of(stage)
-        metrics = [dict(each) for each in self.results.dictionaries()] if stage is SANITY_CHECK else []
         sizes = BatchSize(*full_batches(data.combined, data.reads_one_by_one))
         self.results.use(Table(training=False, num_loaders=data.num_loaders, sizes=sizes))
         step = stage.calls(self.hooks, self.strategy).step
@@ -361,8 +363,6 @@ class Run:
             self.results.table.clear()
             if within_fit:
                 self.results.use(self.results.train)
-            if stage is SANITY_CHECK:
-                self.results.adopt((metrics[0], metrics[1], metrics[2]))
 
     def _count_validation_batches(self) -> bool:
         """Whether a callback's state may change within a validation, which a resumed run repeats."""

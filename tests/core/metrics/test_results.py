@@ -108,7 +108,7 @@ class TestWhere:
             callback.log("v", 1.0)
 
     def test_nothing_stays_of_the_sanity_check(self):
-        seen = {}
+        seen, at_end = {}, []
 
         class Logs(Base):
             def validation_step(self, batch, batch_idx):
@@ -117,9 +117,18 @@ class TestWhere:
             def on_train_start(self):
                 seen.update(self.trainer.callback_metrics | self.trainer.progress_bar_metrics)
 
-        rows, _ = run(Logs(), num_sanity_val_steps=2, limit_train_batches=1)
+        rows, _ = run(Logs(), num_sanity_val_steps=2, limit_train_batches=1, callbacks=[ReadsAtSanityEnd(at_end)])
+        assert at_end == [({"v": 1, "v_epoch": 1}, {"v_step": 1, "v_epoch": 1})]
         assert seen == {}
         assert {step for step, *_ in logged(rows)} == {1}
+
+
+class ReadsAtSanityEnd(Callback):
+    def __init__(self, found):
+        self.found = found
+
+    def on_sanity_check_end(self, trainer, pl_module):
+        self.found.append((trainer.callback_metrics, trainer.progress_bar_metrics))
 
 
 class Each(Base):
