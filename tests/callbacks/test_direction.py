@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 
 import pytest
@@ -301,3 +302,43 @@ def test_a_plateau_schedule_against_the_metric_is_a_warning(monitor, mode, warns
     text = f"ReduceLROnPlateau reads '{monitor}' with mode='min', its default, but by its name more is better"
     with pytest.warns(UserWarning, match=text) if warns else nullcontext():
         trainer().fit(Plateau(plateau), loader(4), loader(4))
+
+
+class Measures(Net):
+    """A metric of torchmetrics under its attribute's name: 0.5 in the first epoch, then more, then less."""
+
+    right = (2, 4, 3)
+
+    def __init__(self):
+        super().__init__()
+        self.val_acc = MulticlassAccuracy(3, average="micro")
+
+    def validation_step(self, batch, batch_idx):
+        target = torch.zeros(4, dtype=torch.long)
+        self.val_acc((torch.arange(4) >= self.right[self.trainer.current_epoch]).long(), target)
+        self.log("val_acc", self.val_acc)
+
+
+@pytest.mark.parametrize(
+    ("mode", "epoch", "score", "warns"),
+    [(None, 0, 0.5, 1), ("auto", 1, 1.0, 0), ("max", 1, 1.0, 0), ("min", 0, 0.5, 0)],
+)
+def test_the_best_of_an_accuracy(tmp_path, mode, epoch, score, warns):
+    """Without a mode the smallest is kept, as in Lightning, with one warning before training; "auto" keeps the best."""
+    steps = []
+
+    class Notes(Measures):
+        def training_step(self, batch, batch_idx):
+            steps.append(len(caught))
+            return super().training_step(batch, batch_idx)
+
+    best = ModelCheckpoint(tmp_path, "{epoch}", monitor="val_acc", mode=mode)
+    arguments = {**QUIET, "enable_checkpointing": True, "max_epochs": 3, "callbacks": [best], "num_sanity_val_steps": 0}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        L.Trainer(**arguments).fit(Notes(), loader(4), loader(4))
+    assert [path.name for path in tmp_path.iterdir()] == [f"epoch={epoch}.ckpt"]
+    assert float(best.best_model_score) == score
+    texts = [str(one.message) for one in caught if "without a mode keeps the smallest" in str(one.message)]
+    assert len(texts) == warns
+    assert steps[0] >= warns, "before the first step"
