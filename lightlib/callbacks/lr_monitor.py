@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +29,8 @@ class LearningRateMonitor(Callback):
 
     Args:
         logging_interval: "step": with the steps that are logged (`log_every_n_steps`), the rate that the step uses.
-            "epoch": when each epoch begins. Default: the interval of the scheduler; without one, "step".
+            "epoch": when each epoch begins. Default: the interval of the scheduler; without one, "step". By default an
+            epoch in which no step is logged has one row as well, when it begins.
         log_momentum: Also log momentum, or Adam's first beta, as ``lr-Adam-momentum``.
         log_weight_decay: Also log the weight decay, as ``lr-Adam-weight_decay``.
         log_key_prefix: Put this in front of all names.
@@ -109,18 +111,18 @@ class LearningRateMonitor(Callback):
         if self.logging_interval == "epoch" or not every or step % every or step == self._logged_step:
             return
         self._logged_step = step
-        self._log(trainer, "step", trainer.progress.step if active().logs_behind else step)
+        self._log(trainer, ("step",), trainer.progress.step if active().logs_behind else step)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.run is not None:
             trainer.run.results.note({name: float(group["lr"]) for name, group, _ in self._groups(trainer)})
         if self.logging_interval != "step":
-            self._log(trainer, "epoch", trainer.global_step)
+            self._log(trainer, ("epoch", "step") if _logs_no_step(trainer) else ("epoch",), trainer.global_step)
 
-    def _log(self, trainer: Trainer, interval: str, step: int) -> None:
+    def _log(self, trainer: Trainer, intervals: tuple[str, ...], step: int) -> None:
         stats: dict[str, float] = {}
         for name, group, own_interval in self._groups(trainer):
-            if self.logging_interval is None and own_interval != interval:
+            if self.logging_interval is None and own_interval not in intervals:
                 continue
             rate = float(group["lr"])
             stats[name] = rate
@@ -149,7 +151,17 @@ class LearningRateMonitor(Callback):
             name = f"{self.log_key_prefix or ''}{name}" + (f"-{number}" if number else "")
             groups = [("", _largest(optimizer))] if self.largest_group else _named_groups(optimizer)
             for suffix, group in groups:
-                yield name + suffix, group, config.interval if config is not None else "step"
+                yield name + suffix, group, "epoch" if config is not None and config.interval == "epoch" else "step"
+
+
+def _logs_no_step(trainer: Trainer) -> bool:
+    """Whether no step of the epoch that begins is logged; of unknown length, it has at least one."""
+    every, step, plan = trainer.log_every_n_steps, trainer.global_step, trainer.plan
+    if not every or plan is None or active().logs_behind:
+        return False
+    batches = plan.num_batches
+    steps = 1 if batches == math.inf else math.ceil(batches / plan.accumulation(trainer.progress.epoch))
+    return (step + min(steps, plan.max_steps - step)) // every == step // every
 
 
 def _key(optimizer: Any) -> int:

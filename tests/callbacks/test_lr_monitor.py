@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import StepLR
 
-from lightlib.callbacks import History, LearningRateMonitor
+from lightlib.callbacks import GradientAccumulationScheduler, History, LearningRateMonitor
+from lightlib.conventions import LIGHTNING, following
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.fake_trainer import FakeTrainer
-from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, Rows, Unsized, batches, quiet_trainer
 
 
 def parameters():
@@ -202,3 +203,56 @@ def test_the_name_and_schedule_of_an_optimizer_that_another_shares_out():
     )
     callback.on_train_epoch_start(trainer, None)
     assert trainer.logged == [(0, {"lr-AdamW": 0.5})]
+
+
+def rates_of_a_run(scheduler, data, every, interval=None, *callbacks, **arguments):
+    """The logged (step, rate) of three epochs, with a rate that is multiplied by 0.5."""
+
+    def configure(parameters):
+        optimizer = torch.optim.SGD(parameters, lr=1.0)
+        schedule = {"scheduler": StepLR(optimizer, 1, 0.5), "interval": scheduler}
+        return [optimizer], [schedule] if scheduler else []
+
+    rows, monitor = Rows(), LearningRateMonitor(interval)
+    trainer = quiet_trainer(
+        callbacks=[*callbacks, monitor], logger=rows, log_every_n_steps=every, **{"max_epochs": 3, **arguments}
+    )
+    trainer.fit(Net(configure), data)
+    assert monitor.lrs == {"lr-SGD": [values["lr-SGD"] for _, values in rows.rows if "lr-SGD" in values]}
+    return [(step, values["lr-SGD"]) for step, values in rows.rows if "lr-SGD" in values]
+
+
+@pytest.mark.parametrize("scheduler", [None, "step", "batch", "manual"])
+def test_an_epoch_without_a_logged_step_has_one_row(scheduler):
+    def rate(step):
+        return 0.5**step if scheduler in ("step", "batch") else 1.0
+
+    # four steps an epoch: step 5 is in the second, and none in the first and the third; then every third step
+    assert rates_of_a_run(scheduler, batches(4), 5) == [(0, 1.0), (5, rate(4)), (10, rate(9))]
+    assert rates_of_a_run(scheduler, batches(4), 50) == [(0, 1.0), (4, rate(4)), (8, rate(8))]
+    assert rates_of_a_run(scheduler, batches(4), 9) == [(0, 1.0), (4, rate(4)), (9, rate(8))]
+    assert rates_of_a_run(scheduler, batches(4), 4) == [(4, rate(3)), (8, rate(7)), (12, rate(11))]
+    assert rates_of_a_run(scheduler, batches(4), 0) == []
+
+
+def test_an_epoch_without_a_logged_step_by_its_length():
+    """Accumulation, a limit of steps, and a loader without a length, of which the first step alone is known."""
+    assert rates_of_a_run(None, batches(4), 2, accumulate_grad_batches=4) == [(0, 1.0), (2, 1.0), (2, 1.0)]
+    schedule = GradientAccumulationScheduler({0: 4, 1: 1})
+    assert rates_of_a_run(None, batches(4), 3, None, schedule) == [(0, 1.0), (3, 1.0), (6, 1.0), (9, 1.0)]
+    assert rates_of_a_run(None, batches(4), 4, max_steps=3) == [(0, 1.0)]
+    assert rates_of_a_run(None, Unsized(batches(4)), 50) == [(0, 1.0), (4, 1.0), (8, 1.0)]
+    assert rates_of_a_run(None, Unsized(batches(4)), 1) == [(step, 1.0) for step in range(1, 13)]
+
+
+def test_a_schedule_by_epochs_and_a_chosen_interval_have_no_further_rows():
+    assert rates_of_a_run("epoch", batches(4), 50) == [(0, 1.0), (4, 0.5), (8, 0.25)]
+    assert rates_of_a_run("epoch", batches(4), 5) == [(0, 1.0), (4, 0.5), (8, 0.25)]
+    assert rates_of_a_run(None, batches(4), 5, "step") == [(5, 1.0), (10, 1.0)]
+    assert rates_of_a_run(None, batches(4), 50, "step") == []
+    assert rates_of_a_run(None, batches(4), 50, "epoch") == [(0, 1.0), (4, 1.0), (8, 1.0)]
+
+
+def test_with_lightnings_conventions_a_short_epoch_has_no_row():
+    with following(LIGHTNING):
+        assert rates_of_a_run(None, batches(4), 50) == []
