@@ -95,7 +95,7 @@ def _ratio(times: list[float], others: list[float]) -> float:
 def _trained(framework: ModuleType, folder: str) -> Any:
     """Return a Trainer after one step, so that the optimizer has a state."""
 
-    class Layers(framework.LightningModule):  # type: ignore[name-defined, misc]
+    class Layers(framework.LightningModule):
         """Weights, and next to no work."""
 
         def __init__(self) -> None:
@@ -103,7 +103,7 @@ def _trained(framework: ModuleType, folder: str) -> Any:
             self.layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
 
         def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
-            return self.layers(batch[0]).square().mean()  # type: ignore[no-any-return]
+            return self.layers(batch[0]).square().mean()
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.Adam(self.parameters())

@@ -49,5 +49,5 @@ def terminal() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _redirected(screen: object) -> Iterator[None]:
-    with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):
         yield

@@ -25,7 +25,7 @@ def module(framework: ModuleType, task: Task) -> Any:
     """Return the task as a module of `framework`."""
     switches = task.switches
 
-    class Classifier(framework.LightningModule):  # type: ignore[misc, name-defined]
+    class Classifier(framework.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.network = task.network()
@@ -58,7 +58,7 @@ def module(framework: ModuleType, task: Task) -> Any:
 def evaluated(framework: ModuleType, task: Task) -> Any:
     """Return the task's network as a module of `framework` that is only evaluated."""
 
-    class Evaluated(framework.LightningModule):  # type: ignore[misc, name-defined]
+    class Evaluated(framework.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.network = task.network()

@@ -14,7 +14,7 @@ from benchmarks.task import MAX_NORM, Task
 __all__ = ["train"]
 
 
-class _AtStep(TrainerCallback):  # type: ignore[misc]
+class _AtStep(TrainerCallback):
     def __init__(self, services: Services) -> None:
         self.services = services
 
@@ -22,7 +22,7 @@ class _AtStep(TrainerCallback):  # type: ignore[misc]
         self.services.step(batch_output["loss"], batch_output["model_outputs"], batch[1])
 
 
-class _Clipping(Trainer):  # type: ignore[misc]
+class _Clipping(Trainer):
     def optimizer_step(self) -> None:
         self._accelerator.clip_grad_norm_(self.model.parameters(), MAX_NORM)
         super().optimizer_step()

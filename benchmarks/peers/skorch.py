@@ -16,7 +16,7 @@ from benchmarks.task import MAX_NORM, Task, decay
 __all__ = ["train"]
 
 
-class _AtStep(Callback):  # type: ignore[misc]
+class _AtStep(Callback):
     def __init__(self, services: Services) -> None:
         self.services = services
 

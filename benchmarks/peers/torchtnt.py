@@ -16,7 +16,7 @@ from benchmarks.task import MAX_NORM, Task
 __all__ = ["train"]
 
 
-class _Unit(AutoUnit[tuple[Tensor, Tensor]]):  # type: ignore[misc]
+class _Unit(AutoUnit[tuple[Tensor, Tensor]]):
     def __init__(self, task: Task, services: Services) -> None:
         self.task, self.services = task, services
         clip = MAX_NORM if task.switches.clip else None

@@ -19,7 +19,7 @@ def train(task: Task) -> None:
     optimizer = task.optimizer(network.parameters())
     accuracy = task.accuracy() if switches.accuracy else None
 
-    class Classifying(Trainer):  # type: ignore[misc]
+    class Classifying(Trainer):
         def compute_loss(
             self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **rest: Any
         ) -> Tensor:

@@ -29,7 +29,7 @@ def test_git_holds_no_output_of_a_run() -> None:
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("not a git repository (a source archive)")
-    # Stubs are folders with the names of Lightning's modules; a test in tests/typing compares them with what is written.
+    # Stubs are folders with the names of Lightning's modules; a test in tests/typing knows every file of them.
     files = [Path(name) for name in listed.stdout.splitlines() if not name.startswith("lightlib-stubs/")]
     left = [str(path) for path in files if path.suffix in LEFT_BY_RUNS or FOLDERS_OF_RUNS & set(path.parts[:-1])]
     assert not left, f"these are outputs of a run: git rm {' '.join(left)}"

@@ -24,7 +24,7 @@ def trained(rank: int) -> dict[str, Any]:
             networks.append(module)
             return optimizer(module)
 
-        gpt.optimizer = strategies.optimizer = noted  # type: ignore[assignment]
+        gpt.optimizer = strategies.optimizer = noted
         times = strategies.in_turns(strategy, 3)
         found[strategy] = (
             times,

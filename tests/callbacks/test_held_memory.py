@@ -53,7 +53,7 @@ def test_an_unknown_optimizer_is_measured_when_it_has_stepped() -> None:
         def __init__(self, parameters: Any) -> None:
             super().__init__(parameters, {})
 
-        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        def step(self, closure: Any = None) -> None:
             for parameter in self.param_groups[0]["params"]:
                 self.state[parameter]["both"] = [torch.ones(3), {"second": torch.ones(2)}]
 

@@ -173,7 +173,7 @@ def test_an_example_that_does_not_fit_is_a_warning_and_changes_nothing_either() 
 
 def test_lazy_modules_are_shown_and_stay_lazy() -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.LazyLinear(4), nn.LazyBatchNorm1d())
-    net.example_input_array = torch.ones(1, 3)  # type: ignore[assignment]
+    net.example_input_array = torch.ones(1, 3)
     summary = summarize(net)
     assert summary.total_parameters == 8
     assert isinstance(net[1].weight, nn.UninitializedParameter)
@@ -306,9 +306,9 @@ def test_wrong_arguments_are_explained() -> None:
     ):
         ModelSummary(max_depth=-2)
     with pytest.raises(ArgumentTypeError, match=r"ModelSummary\(max_depth='top'\)\.\n  Expected: an int"):
-        summarize(Net(), max_depth="top")  # type: ignore[arg-type]
+        summarize(Net(), max_depth="top")
     with pytest.raises(ArgumentTypeError, match=r"The module to summarize is 3\.\n  Expected: a torch.nn.Module"):
-        summarize(3)  # type: ignore[arg-type]
+        summarize(3)
     with pytest.raises(
         UnknownNameError, match=r"Unknown argument of ModelSummary 'maxdepth'. Did you mean 'max_depth'"
     ):

@@ -221,7 +221,7 @@ def test_a_bar_of_ones_own_needs_no_more_than_the_hooks_it_draws_in(capsys: pyte
     class Percent(ProgressBar):
         def __init__(self) -> None:
             super().__init__()
-            self.enable = True  # type: ignore[method-assign,assignment]
+            self.enable = True
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
             super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)

@@ -38,7 +38,7 @@ class Net(Module):
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
         loss = self.layers(batch[0]).square().mean()
         self.log("loss", loss, on_epoch=True)
-        return loss  # type: ignore[no-any-return]
+        return loss
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.Adam(self.parameters())

@@ -37,7 +37,7 @@ class Disk:
     def mounted(self) -> Iterator[Disk]:
         """Make this the disk that the process writes on."""
         real = {name: getattr(os, name) for name in ("fdopen", "fsync", "replace", "rename", "mkdir")}
-        os.fdopen = lambda *arguments: _File(real["fdopen"](*arguments), self)  # type: ignore[assignment]
+        os.fdopen = lambda *arguments: _File(real["fdopen"](*arguments), self)
         for name in ("fsync", "replace", "rename", "mkdir"):
             setattr(os, name, self._refusing(name, real[name]))
         try:

@@ -743,5 +743,5 @@ def test_a_file_that_cannot_be_made_is_forgotten_quietly(tmp_path):
     """Python closes discarded files, and from 3.13 on prints the errors of that."""
     writer = local.Writer.__new__(local.Writer)
     with pytest.raises(FileNotFoundError):
-        writer.__init__(str(tmp_path / "not" / "there"))  # type: ignore[misc]
+        writer.__init__(str(tmp_path / "not" / "there"))
     writer.close()

@@ -61,7 +61,7 @@ def main(python: str, *chosen: str) -> None:
     run = [subprocess.check_output([python, "-c", code], text=True, env=environment()) for code in (ask, MACHINE)]
     versions = {"lightning": run[0].strip(), "machine": run[1].strip()}
     old = recorded().get("programs", {}) if chosen else {}
-    programs = {name: value for name, value in dict(old).items() if name in names()}  # type: ignore[call-overload]
+    programs = {name: value for name, value in dict(old).items() if name in names()}
     for name in chosen or names():
         print(name, file=sys.stderr)
         programs[name] = record(python, name)

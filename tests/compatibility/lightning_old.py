@@ -26,7 +26,7 @@ KEPT = {"plain": ["0-epoch", "1-2-batch"], "window": ["1-0-batch"], "manual": ["
 
 def put_back() -> None:
     """Restore names of torch and Python that pytorch-lightning 1.x expects."""
-    torch.optim.lr_scheduler._LRScheduler = torch.optim.lr_scheduler.LRScheduler  # type: ignore[misc,attr-defined]
+    torch.optim.lr_scheduler._LRScheduler = torch.optim.lr_scheduler.LRScheduler
     from pytorch_lightning.utilities import enums
 
     for enum in (enums.LightningEnum, *enums.LightningEnum.__subclasses__()):
@@ -41,7 +41,7 @@ def framework(version: tuple[int, ...]) -> Any:
     if version >= (1, 5):
         return pl
 
-    class DataModule(pl.LightningDataModule):  # type: ignore[misc,name-defined]
+    class DataModule(pl.LightningDataModule):
         def save_hyperparameters(self) -> None:
             self.hparams = type("Hparams", (), {"size": 2})
 
@@ -82,7 +82,7 @@ def framework(version: tuple[int, ...]) -> Any:
 def main() -> None:
     """Write the stored files of the version that is installed."""
     warnings.simplefilter("ignore")
-    torch.optim.lr_scheduler._LRScheduler = torch.optim.lr_scheduler.LRScheduler  # type: ignore[misc,attr-defined]
+    torch.optim.lr_scheduler._LRScheduler = torch.optim.lr_scheduler.LRScheduler
     import pytorch_lightning as pl
 
     logging.disable(logging.WARNING)

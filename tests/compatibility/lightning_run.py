@@ -84,7 +84,7 @@ class Record:
 def network(framework: Any, record: Record, manual: bool) -> Any:
     """Return the module, written once for both frameworks."""
 
-    class Net(framework.LightningModule):  # type: ignore[misc]
+    class Net(framework.LightningModule):
         def __init__(self, width: int = 2, lr: float = 0.05) -> None:
             super().__init__()
             self.save_hyperparameters()
@@ -121,7 +121,7 @@ def network(framework: Any, record: Record, manual: bool) -> Any:
 def numbers(framework: Any, stateful: bool) -> Any:
     """Return the data module, written once for both frameworks."""
 
-    class Numbers(framework.LightningDataModule):  # type: ignore[misc]
+    class Numbers(framework.LightningDataModule):
         def __init__(self, size: int = 2) -> None:
             super().__init__()
             self.save_hyperparameters()
@@ -154,7 +154,7 @@ def train(
     """
     arguments, build = RUNS[name]
 
-    class Saves(framework.Callback):  # type: ignore[misc]
+    class Saves(framework.Callback):
         def save(self, trainer: Any, place: str) -> None:
             if folder is not None:
                 trainer.save_checkpoint(str(folder / f"{place}.ckpt"))

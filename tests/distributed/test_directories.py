@@ -70,9 +70,9 @@ def in_the_background(rank: int, folder: str) -> Any:
     resumed.callbacks.append(other)
     lengths: list[int] = []
     read = Shards.read
-    Shards.read = lambda *args: lengths.append(len((found := read(*args))[0])) or found  # type: ignore[method-assign]
+    Shards.read = lambda *args: lengths.append(len((found := read(*args))[0])) or found
     resumed.fit(Saved(), loader, ckpt_path=f"{folder}/step=6.ckpt")
-    Shards.read = read  # type: ignore[method-assign]
+    Shards.read = read
     ends = [run.strategy.module_state() for run in (one, resumed)]
     return average.weights, ends, sum(lengths), other.average is not None
 

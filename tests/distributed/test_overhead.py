@@ -36,7 +36,7 @@ class Deep(Net):
         frame, self.stack = sys._getframe(), []
         while frame is not None:
             self.stack.append((frame.f_code.co_filename, frame.f_code.co_name))
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return super().training_step(batch, batch_idx)
 
 

@@ -204,9 +204,9 @@ def test_refusals(arguments, text):
 
 def test_an_axis_that_is_none():
     with pytest.raises(ArgumentTypeError, match=r"MeshStrategy got 'columns' \(str\) as an axis"):
-        MeshStrategy(extra_axes=["columns"])  # type: ignore[list-item]
+        MeshStrategy(extra_axes=["columns"])
     with pytest.raises(ArgumentTypeError, match="True or a Compile"):
-        MeshStrategy(compile="yes")  # type: ignore[arg-type]
+        MeshStrategy(compile="yes")
     assert isinstance(MeshStrategy(compile=Compile())._given[-1], Compile)
 
 

@@ -46,9 +46,9 @@ def leg(
     loader = DataLoader(data(), BATCH // SIZES[strategy], shuffle=shuffle)
     lengths: list[int] = []
     read = Shards.read
-    Shards.read = lambda *args: lengths.append(len((found := read(*args))[0])) or found  # type: ignore[method-assign]
+    Shards.read = lambda *args: lengths.append(len((found := read(*args))[0])) or found
     trainer.fit(module, loader, ckpt_path=before, resume=resume)
-    Shards.read = read  # type: ignore[method-assign]
+    Shards.read = read
     weights = {name: value.clone() for name, value in trainer.strategy.module_state().items()}
     held = {"names": list(callback.average), "sharded": isinstance(next(iter(callback.average.values())), DTensor)}
     return full(trainer, callback), weights, {**held, "steps": callback.steps, "read": sum(lengths)}

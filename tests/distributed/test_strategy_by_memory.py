@@ -50,7 +50,7 @@ def fitted(memory: int | None) -> Any:
     handler, log = Lines(), logging.getLogger("lightlib")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    CPUAccelerator.memory = lambda self, device: memory  # type: ignore[method-assign]
+    CPUAccelerator.memory = lambda self, device: memory
     try:
         module = Net()
         trainer = L.Trainer(**quiet.QUIET, strategy="auto", devices=2, max_epochs=1)

@@ -116,7 +116,7 @@ def fit(strategy: Any, steps: int, automatic: bool = True, callbacks: Any = (), 
 
 
 def full(module: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: p.full_tensor().detach().clone() for name, p in module.named_parameters()}  # type: ignore[attr-defined]
+    return {name: p.full_tensor().detach().clone() for name, p in module.named_parameters()}
 
 
 def per_step(strategy: Any, automatic: bool = True) -> dict[str, int]:

@@ -28,7 +28,7 @@ def declared() -> configparser.ConfigParser:
     text = (PACKAGE / "pyproject.toml").read_text(encoding="utf-8")
     points = re.findall(r'^\[project\.entry-points\."(.+)"\]\n((?:\w+ = ".+"\n)+)', text, re.MULTILINE)
     parser = configparser.ConfigParser()
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
+    parser.optionxform = str  # names keep their case
     for group, lines in points:
         parser.read_string(f"[{group}]\n{lines.replace(chr(34), '')}")
     return parser

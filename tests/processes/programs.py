@@ -121,7 +121,7 @@ def run(
 def interpreter(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     """Run a program in a new interpreter: for tests of imports, of Python's options, or of a start itself."""
     given = {"env": environment(), "stdin": subprocess.DEVNULL, "capture_output": True, "text": True, **options}
-    return subprocess.run([sys.executable, *map(str, command)], check=False, timeout=HANGS_AFTER, **given)  # type: ignore[call-overload]
+    return subprocess.run([sys.executable, *map(str, command)], check=False, timeout=HANGS_AFTER, **given)
 
 
 # in the program's process
@@ -137,7 +137,7 @@ def _main(words: list[str]) -> None:
 
 def _leave(code: int) -> None:
     """Exit as Python does, with threads, atexit functions and flushes, but without freeing the heap."""
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the reader is gone, or the program has closed it
@@ -199,7 +199,7 @@ def _found(words: list[str]) -> tuple[types.CodeType, types.ModuleType, str]:
         assert spec is not None, f"there is no module {words[1]}"
         sys.argv = [str(spec.origin), *words[2:]]
         main.__spec__, main.__file__, main.__package__ = spec, spec.origin, spec.parent
-        return spec.loader.get_code(spec.name), main, os.getcwd()  # type: ignore[union-attr]
+        return spec.loader.get_code(spec.name), main, os.getcwd()
     assert not words[0].startswith("-"), f"a warm program has no options for Python, such as {words[0]}"
     sys.argv = words
     path = Path(words[0])

@@ -95,7 +95,7 @@ def _collect(world: list[_Rank]) -> None:
         if not ready:
             return
         for connection in ready:
-            rank = pending.pop(connection)  # type: ignore[arg-type]
+            rank = pending.pop(connection)
             rank.receive()
             if rank.failure:
                 deadline = min(deadline, time.monotonic() + GRACE)

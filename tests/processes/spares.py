@@ -43,10 +43,10 @@ def stock(number: int, run: Callable[[list[str]], None]) -> None:
         its.close()
         _waiting.append((pid, mine))
     if number:
-        subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]
+        subprocess.Popen._execute_child = _execute_child
 
 
-_started = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+_started = subprocess.Popen._execute_child
 
 
 def _execute_child(  # the arguments are those of the method that it replaces, from Python 3.10 to 3.13
@@ -113,5 +113,5 @@ def _wait(connection: socket.socket, run: Callable[[list[str]], None]) -> None:
         signal.signal(number, signal.SIG_DFL)
     warm.become(fds, request["env"], request["cwd"], new_session=request["new_session"])
     with contextlib.suppress(AttributeError):
-        del subprocess.Popen._execute_child  # type: ignore[attr-defined]
+        del subprocess.Popen._execute_child
     run(request["words"])

@@ -28,7 +28,7 @@ def nested(profiler: AdvancedProfiler) -> None:
 
 
 def calls(profiler: AdvancedProfiler, action: str) -> dict[str, int]:
-    statistics = pstats.Stats(profiler.profiled_actions[action]).stats  # type: ignore[attr-defined]
+    statistics = pstats.Stats(profiler.profiled_actions[action]).stats
     return {function[2]: row[1] for function, row in statistics.items()}
 
 
@@ -80,4 +80,4 @@ def test_statistics_are_written(tmp_path: Path) -> None:
         "fit-0-[LightningModule]Net.step.prof",
         "fit-advanced-0.txt",
     ]
-    assert pstats.Stats(str(tmp_path / "fit-0-[LightningModule]Net.step.prof")).total_calls > 0  # type: ignore[attr-defined]
+    assert pstats.Stats(str(tmp_path / "fit-0-[LightningModule]Net.step.prof")).total_calls > 0

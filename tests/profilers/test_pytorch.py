@@ -136,7 +136,7 @@ def test_rows_are_grouped_sorted_and_limited() -> None:
 
 def test_modules_that_are_compiled_keep_their_graph() -> None:
     net = Net()
-    net.layer = torch.compile(net.layer, backend="eager")  # type: ignore[assignment]
+    net.layer = torch.compile(net.layer, backend="eager")
     profiler = PyTorchProfiler(schedule=None, export_to_chrome=False)
     profiler.watch(net)
     with profiler.profile("work"):

@@ -347,7 +347,7 @@ def test_the_numbers_are_those_of_one_device(calls: list[Any]) -> None:
 
 
 def test_steps_that_the_engine_skips_are_not_counted(calls: list[Any]) -> None:
-    sys.modules["deepspeed"].overflows = (2,)  # type: ignore[attr-defined]
+    sys.modules["deepspeed"].overflows = (2,)
     run = trainer()
     run.fit(Net(), loader())
     assert run.global_step == 2
@@ -451,7 +451,7 @@ def test_a_slow_optimizer_is_warned_of(calls: list[Any]) -> None:
 
 def test_another_kind_of_device_than_deepspeed_has_chosen(calls: list[Any]) -> None:
     chosen = SimpleNamespace(get_accelerator=lambda: SimpleNamespace(device_name=lambda: "cuda"))
-    sys.modules["deepspeed"].accelerator = chosen  # type: ignore[attr-defined]
+    sys.modules["deepspeed"].accelerator = chosen
     with pytest.raises(MisconfigurationException, match=r"computes on 'cuda'.*on 'cpu'.*\n.*\n.*DS_ACCELERATOR=cpu"):
         trainer().fit(Net(), loader())
 
@@ -479,4 +479,4 @@ def test_state_that_cannot_be_gathered_is_an_error_and_no_wrong_file(calls: list
 
 def test_wrong_types_of_config() -> None:
     with pytest.raises(ArgumentTypeError, match="config="):
-        DeepSpeedStrategy(config=[1])  # type: ignore[arg-type]
+        DeepSpeedStrategy(config=[1])

@@ -14,7 +14,7 @@ from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError, ke
 
 
 def cut(module: nn.Module, count: int, stages: object = (), **plan: object) -> list[list[str]]:
-    split = find_split(module, ParallelPlan(**plan), stages, count)  # type: ignore[arg-type]
+    split = find_split(module, ParallelPlan(**plan), stages, count)
     return [[unit.name for unit in split.of(stage)] for stage in range(count)]
 
 

@@ -26,7 +26,7 @@ from lightlib.trainer.states import RunningStage, TrainerFn
 from lightlib.utilities import grad_norm, rank_zero_info, rank_zero_only
 from lightlib.utilities.combined_loader import CombinedLoader
 from lightlib.utilities.exceptions import MisconfigurationException
-from lightlib.utilities.imports import _TORCH_GREATER_EQUAL_2_6  # pyright: ignore[reportPrivateUsage]
+from lightlib.utilities.imports import _TORCH_GREATER_EQUAL_2_6
 from lightlib.utilities.model_summary import ModelSummary
 from lightlib.utilities.types import EVAL_DATALOADERS, STEP_OUTPUT, OptimizerLRScheduler
 

@@ -39,7 +39,7 @@ def test_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank:
 @pytest.mark.parametrize("name", ["to_onnx", "to_torch_export", "to_torchscript"])
 def test_a_sharded_module_is_refused(tmp_path: Path, name: str) -> None:
     net = Net()
-    net._trainer = SimpleNamespace(strategy=SimpleNamespace(runs_alone=False))  # type: ignore[assignment]
+    net._trainer = SimpleNamespace(strategy=SimpleNamespace(runs_alone=False))
     with pytest.raises(
         MisconfigurationException,
         match=rf"Net\.{name} was called while the module is sharded over processes(.|\n)*Fix: trainer\.save_checkpoint",
@@ -190,7 +190,7 @@ def test_enable_validation_is_whether_a_fit_validates() -> None:
     trainer.fit(Late(), [torch.ones(1, 1)], [torch.ones(1, 1)])
     assert not trainer.enable_validation
     net = Late()
-    net.validation_step = None  # type: ignore[assignment]
+    net.validation_step = None
     trainer = L.Trainer(**QUIET, max_epochs=1)
     trainer.fit(net, [torch.ones(1, 1)])
     assert not trainer.enable_validation

@@ -11,7 +11,7 @@ if sys.argv[2] == "compat":
     lightlib.compat.install()
     import lightning as L
 else:
-    import lightlib as L  # type: ignore[no-redef]  # as with an import of one of the two
+    import lightlib as L  # as with an import of one of the two
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset

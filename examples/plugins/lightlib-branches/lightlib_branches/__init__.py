@@ -39,9 +39,9 @@ class Branches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self._group is not None:
-            x = _SumGradients.apply(x, self._group)  # type: ignore[no-untyped-call]
+            x = _SumGradients.apply(x, self._group)
         outputs = torch.stack([self.branches[index](x) for index in self.local]).sum(0) / len(self.branches)
-        return outputs if self._group is None else _Sum.apply(outputs, self._group)  # type: ignore[no-any-return, no-untyped-call]
+        return outputs if self._group is None else _Sum.apply(outputs, self._group)
 
 
 class BranchAxis(Axis):
