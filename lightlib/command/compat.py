@@ -198,7 +198,10 @@ def _check(path: Path, show_all: bool) -> int:
     if any(finding.see for finding in shown):
         print("The places of differences.md are in the folder docs of lightlib.")
     if any(counts[status] for status in check.FAILING):
-        print("Change the lines above that are later, absent, private or unknown.")
+        print(
+            "Change the lines above that are later, absent, private or unknown. If they are not yours to change, run "
+            "the program with Lightning: leave compat off."
+        )
         return 1
     print("All of them run here: lightlib compat run PROGRAM.")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NoReturn
 
+from lightlib.compat.tools.lacking import OF_A_PACKAGE
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["INSTEAD", "Absent", "stand_in"]
@@ -39,12 +40,26 @@ class Absent:
         refuse(type(self).__name__, self.instead)
 
 
+class AbsentAccelerator(Absent):
+    """Stand-in for an accelerator: programs ask whether there is one."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether this machine has such devices that lightlib can use: no."""
+        return False
+
+    @staticmethod
+    def auto_device_count() -> int:
+        """Return the number of devices: none."""
+        return 0
+
+
 def refuse(name: str, instead: str) -> NoReturn:
     """Raise the error for the use of a name that is not provided."""
     raise MisconfigurationException(
         f"{name} is a name of Lightning that lightlib does not provide.",
         expected="a program that does without it, or one of lightlib's own classes.",
-        fix=instead or "remove it, or ask for it in lightlib's issues.",
+        fix=f"{instead or 'remove it.'} Otherwise, {OF_A_PACKAGE}",
     )
 
 
@@ -61,4 +76,5 @@ def stand_in(name: str) -> type[Absent]:
             ...
         lightlib.errors.MisconfigurationException: XLAStrategy is a name of Lightning that lightlib does not provide...
     """
-    return type(name, (Absent,), {"__module__": __name__, "instead": INSTEAD.get(name, "")})
+    base = AbsentAccelerator if name.endswith("Accelerator") else Absent
+    return type(name, (base,), {"__module__": __name__, "instead": INSTEAD.get(name, "")})

@@ -7,6 +7,7 @@ import importlib
 import sys
 
 from lightlib.compat import objects
+from lightlib.compat.tools.lacking import OF_A_PACKAGE
 from lightlib.errors import closest
 
 __all__ = ["error", "place_of"]
@@ -33,11 +34,8 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
     if name.startswith("_"):
         near = closest(name, private)
         there = f"one of {', '.join(private)}" if private else "a public name"
-        what = f"{name!r} is internal to Lightning, and lightlib.compat does not provide it"
-        fix = (
-            "use the public API for it; if the import is in an installed package, run this program with Lightning: "
-            "leave compat off (`lightlib compat check` lists such places)."
-        )
+        what = f"{name!r} is a private name, which lightlib.compat does not provide"
+        fix = f"use the public API for it; {OF_A_PACKAGE}"
     elif place := place_of(module, name, import_ours=_is_imported() or not _is_ours(module)):
         near, there = "", "the module that has the name"
         what = f"{'lightlib' if _is_ours(place) else 'Lightning 2.6'} has it in {place!r}"
@@ -46,7 +44,8 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
         near = closest(name, public)
         there = "a name of Lightning 2.6"
         what = f"neither Lightning 2.6 nor {module if _is_ours(module) else 'lightlib'} has it"
-        fix = f"import {near}." if near else "correct the name, or install the version of the project that fits 2.6."
+        right = f"import {near}" if near else "correct the name"
+        fix = f"{right}; or install the version of the project that fits Lightning 2.6."
     hint = f" Did you mean {near!r}?" if near else ""
     text = f"from {module!r} (served by lightlib.compat): {what}.{hint}\n  Expected: {there}.\n  Fix: {fix}"
     if _is_imported():

@@ -101,7 +101,7 @@ class TestNamesOfModules:
         assert getattr(lightning.pytorch.callbacks, "EarlyStoping", None) is None
 
     def test_a_private_name_that_is_not_provided(self):
-        with pytest.raises(ImportError, match="'_DataConnectors' is internal to Lightning") as raised:
+        with pytest.raises(ImportError, match="'_DataConnectors' is a private name") as raised:
             from lightning.pytorch.trainer.connectors.data_connector import _DataConnectors  # noqa: F401
         assert three_parts(raised.value)
         assert "Did you mean '_DataConnector'?" in str(raised.value)

@@ -18,6 +18,7 @@ from lightlib.compat.internals.counters import (
     steps_of,
 )
 from lightlib.compat.internals.served import Served
+from lightlib.compat.tools.lacking import OF_A_PACKAGE
 from lightlib.data.noted_indices import NotedIndices
 from lightlib.errors import MisconfigurationException
 
@@ -265,7 +266,7 @@ class EvaluationLoop(Served):
             ("no effect", name),
             f"trainer._evaluation_loop.{name} was set during fit, where lightlib prints no table of a validation.\n"
             "  Expected: the loop of trainer.validate or trainer.test.\n"
-            "  Fix: print trainer.callback_metrics in on_validation_end.",
+            f"  Fix: print trainer.callback_metrics in on_validation_end; {OF_A_PACKAGE}",
         )
 
     @property
@@ -361,7 +362,8 @@ def use_loop(trainer: Any, name: str, loop: Any) -> None:
             f"trainer.{name} was set to a {type(loop).__name__}.",
             expected="a subclass of _EvaluationLoop for validate_loop or test_loop; lightlib has one loop, which "
             "cannot be replaced.",
-            fix="override the hooks of the module or of a callback, or call Fabric in a loop of your own.",
+            fix="override the hooks of the module or of a callback, or call Fabric in a loop of your own; "
+            + OF_A_PACKAGE,
         )
     known = {name for name in dir(base) if not name.startswith("__")} - {"_print_results"}
     kinds = [kind for kind in type(loop).__mro__ if issubclass(kind, base) and kind is not base]
@@ -370,7 +372,7 @@ def use_loop(trainer: Any, name: str, loop: Any) -> None:
         raise MisconfigurationException(
             f"trainer.{name} is a {type(loop).__name__}, which overrides {', '.join(map(repr, changed))}.",
             expected="at most `_print_results`, the only method that lightlib calls.",
-            fix="override the hooks of the module or of a callback instead.",
+            fix=f"override the hooks of the module or of a callback instead; {OF_A_PACKAGE}",
         )
     vars(trainer)[name] = loop
     print_by(trainer, name.removesuffix("_loop"), lambda: loop._print_results)  # noqa: SLF001  the name is Lightning's

@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from lightlib import report
+from lightlib.compat.tools.lacking import NOT_LIGHTNINGS, OF_A_PACKAGE
 
 __all__ = ["Served", "absent"]
 
@@ -14,15 +15,22 @@ __all__ = ["Served", "absent"]
 def absent(owner: str, name: str, there: list[str]) -> str:
     """Return the message for a private name that compat does not provide, in three parts."""
     return (
-        f"{owner} has no {name!r} in lightlib: it is internal to Lightning, and lightlib.compat does not provide it.\n"
+        f"{owner} has no {name!r} in lightlib: it is a private name, which lightlib.compat does not provide.\n"
         f"  Expected: {', '.join(there) if there else 'a public name'}.\n"
-        "  Fix: use one of these or the public API; if the line is in an installed package, run this program with "
-        "Lightning: leave compat off (`lightlib compat check` lists such places)."
+        f"  Fix: use one of these or the public API; {OF_A_PACKAGE}"
     )
+
+
+_MADE = "__made__"  # the mark of an object that has its attributes
 
 
 class _Kind(type):
     """Metaclass: a class attribute that is missing is named, and patching one that nothing calls is a warning."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = super().__call__(*args, **kwargs)
+        vars(made)[_MADE] = True
+        return made
 
     def __getattr__(cls, name: str) -> Any:
         raise AttributeError(absent(cls.__name__, name, public(cls)), name=name, obj=cls)
@@ -33,15 +41,15 @@ class _Kind(type):
                 ("patched", cls.__name__, name),
                 f"{cls.__name__}.{name} is replaced, but lightlib does not call it.\n"
                 "  Expected: a patch of a public class, or of a method that lightlib calls.\n"
-                "  Fix: override the method of the Trainer, module, callback or strategy that does the work.",
+                "  Fix: override the method of the Trainer, module, callback or strategy that does the work; "
+                + OF_A_PACKAGE,
             )
         super().__setattr__(name, value)
 
 
 def public(kind: type) -> list[str]:
     """Return the names that a stand-in has, except Python's."""
-    ours = ("of", "data", "_note", "_warn_of_no_effect")  # of lightlib, not of Lightning
-    return sorted(name for name in dir(kind) if not name.startswith("__") and name not in ours)
+    return sorted(name for name in dir(kind) if not name.startswith("__") and name not in NOT_LIGHTNINGS)
 
 
 class Served(metaclass=_Kind):
@@ -55,16 +63,15 @@ class Served(metaclass=_Kind):
 
     def __setattr__(self, name: str, value: Any) -> None:
         kind = type(self)
-        is_view = kind.__module__.startswith("lightlib.")  # a class of the user's keeps its attributes
-        if is_view and isinstance(inspect.getattr_static(kind, name, None), (property, staticmethod, FunctionType)):
-            found = inspect.getattr_static(kind, name)
-            if not isinstance(found, property) or found.fset is None:
-                report.warn_once(
-                    ("set", kind.__name__, name),
-                    f"{kind.__name__}.{name} of a Trainer is assigned, but lightlib does not use it.\n"
-                    "  Expected: attributes that lightlib reads, such as fit_loop.max_epochs.\n"
-                    "  Fix: override the hook or the public method that does the work; if the assignment is in an "
-                    "installed package, run this program with Lightning.",
-                )
-                return
-        super().__setattr__(name, value)
+        found = inspect.getattr_static(kind, name, None)
+        acts = isinstance(found, property) and found.fset is not None
+        is_made = _MADE in vars(self) and kind.__module__.startswith("lightlib.")  # the user's class has its attributes
+        if is_made and not acts:
+            report.warn_once(
+                ("set", kind.__name__, name),
+                f"{kind.__name__}.{name} of a Trainer is assigned, but lightlib does not use it.\n"
+                "  Expected: attributes that lightlib reads, such as fit_loop.max_epochs.\n"
+                f"  Fix: override the hook or the public method that does the work; {OF_A_PACKAGE}",
+            )
+        if acts or not isinstance(found, (property, staticmethod, FunctionType)):
+            super().__setattr__(name, value)
