@@ -70,23 +70,6 @@ def installed(monkeypatch):
         ("callbacks", "package.of.mine.Timer", "package.of.mine.Timer"),
     ],
 )
-@pytest.mark.parametrize(
-    ("path", "place"),
-    [
-        ("lightning.pytorch.ModelCheckpoint", "lightning.pytorch.callbacks"),
-        ("pytorch_lightning.callbacks.CSVLogger", "lightning.pytorch.loggers"),
-        ("lightning.pytorch.callbacks.History", "lightlib.callbacks"),
-    ],
-)
-def test_a_class_that_another_module_has(path, place):
-    name = path.rpartition(".")[2]
-    with pytest.raises(MisconfigurationException, match=rf"{path}.*: {place} has it") as caught:
-        translate(path)
-    fix = str(caught.value).rpartition("Fix: ")[2]
-    assert fix == f"{place}.{name}"
-    assert translate(fix).endswith(f".{name}")
-
-
 def test_the_path_of_a_name(group, name, path):
     assert class_path(group, name) == path
     if not path.startswith("package."):
@@ -402,3 +385,20 @@ def test_every_public_name_of_lightning_is_ours_or_has_a_replacement():
             except MisconfigurationException as error:
                 assert "no counterpart in lightlib" in str(error), path  # noqa: PT017  it is one of two right answers
                 assert name in absent.INSTEAD, path
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("lightning.pytorch.ModelCheckpoint", "lightning.pytorch.callbacks"),
+        ("pytorch_lightning.callbacks.CSVLogger", "lightning.pytorch.loggers"),
+        ("lightning.pytorch.callbacks.History", "lightlib.callbacks"),
+    ],
+)
+def test_a_class_that_another_module_has(path, place):
+    name = path.rpartition(".")[2]
+    with pytest.raises(MisconfigurationException, match=rf"{path}.*: {place} has it") as caught:
+        translate(path)
+    fix = str(caught.value).rpartition("Fix: ")[2]
+    assert fix == f"{place}.{name}"
+    assert translate(fix).endswith(f".{name}")
