@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -12,13 +13,13 @@ FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*\n?", re.DOTALL | re.MULTILINE)
 FOLDERS = ("benchmarks", "changes", "docs", "examples", "lightlib", "packaging", "tests")
 
 
-def pages():
+def pages() -> list[Path]:
     """Return all pages of the repository, the notes of changes among them."""
     found = [*ROOT.glob("*.md"), *(path for top in FOLDERS for path in (ROOT / top).rglob("*.md"))]
     return sorted(path for path in found if ".venv" not in path.parts)
 
 
-def problems(text):
+def problems(text: str) -> list[str]:
     """Return the mistakes in the form of a page."""
     found = [f"an open block of code: {line}" for line in unclosed(text)]
     text = FENCE.sub("\n", text)
@@ -35,7 +36,7 @@ def problems(text):
     return found
 
 
-def unclosed(text):
+def unclosed(text: str) -> list[str]:
     """Return the last fence of a page if their number is odd."""
     fences = re.findall(r"^ *```.*$", text, re.MULTILINE)
     return fences[-1:] if len(fences) % 2 else []
@@ -55,27 +56,27 @@ def unclosed(text):
         ("```python\nx = 1\n", 1),
     ],
 )
-def test_what_is_wrong_is_found(text, number):
+def test_what_is_wrong_is_found(text: str, number: int) -> None:
     assert len(problems(text)) == number
 
 
-def linked(page):
+def linked(page: Path) -> set[str]:
     """Return the paths that a page links to, from the root of the repository."""
     places = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
     return {(page.parent / place).resolve().relative_to(ROOT).as_posix() for place in places}
 
 
-def test_the_readme_leads_to_every_page():
+def test_the_readme_leads_to_every_page() -> None:
     found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")}
     assert sorted(found - linked(ROOT / "README.md")) == []
 
 
-def test_the_page_of_examples_leads_to_every_one():
+def test_the_page_of_examples_leads_to_every_one() -> None:
     page = ROOT / "examples/README.md"
     found = {path.relative_to(ROOT).as_posix() for path in page.parent.iterdir() if path.name[0] not in "._"}
     assert sorted(found - linked(page) - {"examples/README.md"}) == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_page_is_markdown(page):
+def test_a_page_is_markdown(page: Path) -> None:
     assert problems(page.read_text("utf-8")) == []
