@@ -17,7 +17,7 @@ import torch
 import lightlib
 from lightlib.callbacks.callback import Callback
 from lightlib.core import run_views
-from lightlib.core.run import hooks
+from lightlib.core.run import misspelt
 from lightlib.core.setup import arguments
 from tests.architecture.rules import ROOT, package_files
 
@@ -139,7 +139,7 @@ def test_what_the_trainer_names_in_place_of_lightnings_attributes_exists(text: s
         assert hasattr(owners[owner], name)
 
 
-@pytest.mark.parametrize(("old", "new"), sorted(hooks._REMOVED.items()))
+@pytest.mark.parametrize(("old", "new"), sorted(misspelt._REMOVED.items()))
 def test_hooks_that_lightning_removed_have_the_replacement_that_is_named(old: str, new: str) -> None:
     owners = (lightlib.Module, Callback)
     assert any(hasattr(owner, new) for owner in owners)

@@ -17,8 +17,8 @@ OF_TESTS_ALONE = {
     "compat/fabric": "Lightning's Fabric", "compat/names": "names of Lightning", "compat/plugins/programs": "programs",
     "compat/programs": "programs for Lightning", "compatibility": "Lightning's API, from outside",
     "distributed": "runs in several processes", "docs": "the pages", "examples": "the folder examples",
-    "packaging": "the folder packaging", "plugins": "plugins of pytest", "processes": "ranks and programs for tests",
-    "runs": "modules and data for tests", "typing": "types for users",
+    "mistakes": "messages of common mistakes", "packaging": "the folder packaging", "plugins": "plugins of pytest",
+    "processes": "ranks and programs for tests", "runs": "modules and data for tests", "typing": "types for users",
 }  # fmt: skip
 ELSEWHERE = {"tuner": "callbacks/tuning"}  # of the package, and where its tests are
 FOLDERS_OF_RUNS = {"checkpoints", "lightning_logs", "mlruns", "wandb", "__pycache__"}
