@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import math
 import os
@@ -166,6 +167,7 @@ class PyTorchProfiler(Profiler):
 
     def stop_recording(self) -> None:
         """End the recording, write it and summarise it."""
+        atexit.unregister(self.stop_recording)
         for name, record in reversed(self._open.items()):
             if record is not None:
                 record.__exit__(None, None, None)
@@ -208,6 +210,9 @@ class PyTorchProfiler(Profiler):
         options = {**self._profiler_kwargs, "schedule": plan, "on_trace_ready": self._on_trace_ready}
         self._profiler = profile(**options)
         self._profiler.start()
+        atexit.register(
+            self.stop_recording
+        )  # torch's profiler ends a process that leaves it on by a segmentation fault
 
     def _record_short_run(self) -> None:
         """Record all batches of a run that ends before the default schedule does."""

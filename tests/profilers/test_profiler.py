@@ -155,3 +155,14 @@ def test_names_are_imported_on_first_use() -> None:
     code = "import sys, lightlib.profilers; print([m for m in sys.modules if m.startswith('lightlib.profilers.')])"
     done = programs.interpreter("-c", code)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.processes
+def test_a_program_may_end_while_a_profiler_records() -> None:
+    code = (
+        "from lightlib.profilers import PyTorchProfiler; profiler = PyTorchProfiler('.', 'ops', schedule=None); "
+        "profiler.start('step'); import torch; torch.ones(2).sum()"
+    )
+    done = programs.interpreter("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert Path("ops-step0.trace.json").exists()
