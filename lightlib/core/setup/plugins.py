@@ -15,6 +15,7 @@ from lightlib.conventions import active
 from lightlib.core.progress.plan import Intervals, Plan
 from lightlib.core.setup.lightning_objects import fix_for_lightnings
 from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
+from lightlib.core.setup.signatures import LOGGER_METHODS, check_signatures
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.launch.environment.detect import Environment, detect
 from lightlib.launch.environment.slurm import SLURMEnvironment
@@ -194,6 +195,7 @@ def loggers_of(given: Any, root: str, fast: bool, base: type = Logger) -> list[A
                 expected=f"True, False, a logger's name, or instances of lightlib.loggers.{base.__name__}.",
                 fix=_instance("logger", logger, base, "'logs'") or "Trainer(logger=CSVLogger('logs'))",
             )
+        check_signatures(logger, base, LOGGER_METHODS)
     return several
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -13,6 +14,7 @@ from lightlib.errors import MisconfigurationException
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # The modules of the decorators `rank_zero_only`, `torch.no_grad()` and the like.
 _PASS_ON = ("lightlib.report", "lightning_utilities.core.rank_zero", "torch.utils._contextlib")
+LOGGER_METHODS = ("log_metrics", "log_hyperparams", "log_graph", "log_media", "save", "finalize")
 _NO_HOOKS = ("log", "log_dict")
 _HOOKS_OF_MODULE = ("configure_", "optimizer_", "lr_scheduler_step", "backward")
 _REMOVED = frozenset(
@@ -20,17 +22,18 @@ _REMOVED = frozenset(
 )
 
 
-def check_signatures(owner: object, base: type) -> None:
+def check_signatures(owner: object, base: type, names: Sequence[str] | None = None) -> None:
     """Refuse hooks of `owner` that cannot be called with the arguments they get.
 
     Args:
-        owner: A callback, a module or a data module.
+        owner: A callback, a module, a data module or a logger.
         base: lightlib's class of it, whose methods have these arguments.
+        names: The methods. Default: the hooks of the class.
 
     Raises:
         MisconfigurationException: A hook has other arguments.
     """
-    for name in _hooks_of(base):
+    for name in _hooks_of(base) if names is None else names:
         if not overrides(owner, base, name):
             continue
         try:

@@ -8,14 +8,17 @@ import inspect
 import pytest
 import torch
 
+from lightlib import Fabric, registry
 from lightlib.callbacks import Callback, LambdaCallback
 from lightlib.conventions import LIGHTNING, following
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
-from lightlib.core.setup.signatures import _hooks_of, check_signatures
+from lightlib.core.setup.signatures import LOGGER_METHODS, _hooks_of, check_signatures
 from lightlib.errors import MisconfigurationException
+from lightlib.loggers.logger import Logger
 from lightlib.report import rank_zero_only
 from tests.runs.bad_input import Validated, loader, refused, trainer, with_methods
+from tests.runs.plain import Rows
 
 WRONG = MisconfigurationException
 TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
@@ -149,6 +152,24 @@ class TestRefused:
             trainer().fit(module, loader())
         assert module.steps == 0
 
+    @pytest.mark.parametrize(
+        ("name", "old", "new"),
+        [
+            ("log_metrics", "metrics", "metrics, step"),
+            ("log_hyperparams", "", "params"),
+            ("log_graph", "model", "model, input_array"),
+            ("finalize", "", "status"),
+        ],
+    )
+    @pytest.mark.parametrize("of", [lambda logger: trainer(logger=logger), lambda logger: Fabric(loggers=logger)])
+    def test_a_logger(self, of, name, old, new):
+        old, new = f"self, {old}".rstrip(", "), f"self, {new}"
+        with refused(
+            WRONG, f"Mine.{name} has the arguments ({old}), but it is called with ({new}): ***",
+            f"a method that can be called with ({new}).", f"def {name}({new}):",
+        ):  # fmt: skip
+            of(type("Mine", (Rows,), {name: eval(f"lambda {old}: None")})())
+
     def test_under_lightnings_conventions_it_is_a_warning(self):
         callback = with_hooks(Callback, on_test_start=lambda self: None)
         with following(LIGHTNING), pytest.warns(UserWarning, match=r"Mine.on_test_start has the arguments \(self\)"):
@@ -171,6 +192,12 @@ class TestRefused:
 
 class TestAccepted:
     """Signatures that can be called."""
+
+    @pytest.mark.parametrize("name", registry.names("loggers"))
+    def test_the_loggers_of_lightlib(self, name):
+        logger = registry.get("loggers", name)
+        if isinstance(logger, type):
+            check_signatures(object.__new__(logger), Logger, LOGGER_METHODS)
 
     @pytest.mark.parametrize("base", BASES)
     def test_the_signatures_of_the_base_class_and_open_ones(self, base):
