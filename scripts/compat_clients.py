@@ -62,7 +62,11 @@ CLIENTS = (
     Client("dvclive_logger", "dvclive==3.49.1", "DVCLiveLogger", "older numpy"),
     Client("litgpt_pretrain", "litgpt==0.5.13", "GPT with Fabric; again in two processes", "more"),
     Client("torch_geometric_graphs", "torch-geometric==2.8.1", "nodes of a graph; graphs in two processes", "more"),
+    Client("neuralforecast_series", "neuralforecast==3.3.0", "NHITS, LSTM, cross-validation, load", "more"),
     Client("torch_uncertainty_ensemble", "torch-uncertainty[cpu]==0.13.0", "ensemble, unknown classes", "images"),
+    Client("lightning_uq_box_regression", "lightning-uq-box==0.2.0", "variance, SWAG, ensemble of files", "images"),
+    Client("torchgeo_scenes", "torchgeo==0.8.1", "classifier of scenes, test, prediction", "images"),
+    Client("lightly_simclr", "lightly==1.6.0", "SimCLR in two processes, probes", "images"),
 )
 
 
@@ -84,7 +88,8 @@ def install(folder: Path, name: str) -> Path:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # First and alone: pip would fetch the newest torch and its GPU libraries.
     subprocess.run([*pip, torch.split(";")[0].strip()], check=True)
-    subprocess.run([*pip, "-c", str(pinned), *REAL, *wanted, "scikit-learn"], check=True)
+    # lightlib, which is not installed there, needs tensorboard.
+    subprocess.run([*pip, "-c", str(pinned), *REAL, *wanted, "scikit-learn", "tensorboard"], check=True)
     # torchvision's wheels on the index are for torch with CUDA. Without it their operators, which no client here needs,
     # do not load, and this file, which adds to them, raises.
     for file in place.glob("lib/*/site-packages/torchvision/_meta_registrations.py"):
