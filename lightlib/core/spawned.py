@@ -82,7 +82,7 @@ def _in_child(
     report.rank_zero_only.rank = environment.rank
     strategy.connect(trainer.accelerator, trainer.devices, trainer.precision_plugin, environment)
     returned = getattr(trainer, verb)(**arguments)
-    weights = {name: value.cpu() for name, value in strategy.module_state().items()}
+    weights = map_tensors(lambda tensor: tensor.cpu(), strategy.module_state())  # an extra state may be any object
     tensors = callback_tensors(trainer, trainer.lightning_module, strategy, trainer.callbacks)
     if rank != 0:
         return {}
