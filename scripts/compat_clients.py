@@ -88,8 +88,9 @@ def install(folder: Path, name: str) -> Path:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # First and alone: pip would fetch the newest torch and its GPU libraries.
     subprocess.run([*pip, torch.split(";")[0].strip()], check=True)
-    # lightlib, which is not installed there, needs tensorboard.
-    subprocess.run([*pip, "-c", str(pinned), *REAL, *wanted, "scikit-learn", "tensorboard"], check=True)
+    # lightlib, which is not installed there, needs tensorboard, and torchgeo imports requests without requiring it.
+    more = ("scikit-learn", "tensorboard", "requests")
+    subprocess.run([*pip, "-c", str(pinned), *REAL, *wanted, *more], check=True)
     # torchvision's wheels on the index are for torch with CUDA. Without it their operators, which no client here needs,
     # do not load, and this file, which adds to them, raises.
     for file in place.glob("lib/*/site-packages/torchvision/_meta_registrations.py"):
