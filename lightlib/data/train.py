@@ -79,6 +79,7 @@ class TrainData:
         self._before_ahead: tuple[list[Any], list[Any], Any, list[Any]] | None = None  # states when `_ahead` was read
         self._restored: dict[str, Any] | None = None
         self._from_start = False  # read the saved epoch again from its start, in the same order
+        self._kept: Any = END  # the batch that ran when the checkpoint was written
         self._checks_rng = share is None
         self.position = 0
         self.exhausted = False
@@ -99,6 +100,11 @@ class TrainData:
     def is_loaded(self) -> bool:
         """Whether the loaders have been requested."""
         return "loaded" in self.__dict__
+
+    @property
+    def rereads_exactly(self) -> bool:
+        """Whether reading the last batch again gives the same one: no loader has a position, or draws here."""
+        return not self.loaded.is_stateful and not any(source.draws_here for source in self.sources)
 
     @property
     def expected_batches(self) -> float:
@@ -167,8 +173,37 @@ class TrainData:
             self._load_generators(self._restored)
         return due
 
+    def keep(self, batch: Any) -> None:
+        """Take the batch that ran when a checkpoint was written: the epoch that begins returns it first."""
+        self._kept = batch
+
     def start_epoch(self, epoch: int, batch: int) -> None:
         """Start epoch `epoch` at its batch number `batch`, which is not 0 when the run was resumed within it."""
+        if self._kept is END:
+            self._start_epoch(epoch, batch)
+            return
+        self._start_epoch(epoch, batch + 1)
+        self._return_kept()
+
+    def _return_kept(self) -> None:
+        """Return the batch of the checkpoint at the next read: it is on its device, and has passed the user's hooks."""
+        batch, read, move = self._kept, self._read, self._move
+        self._kept = END
+
+        def first() -> Any:
+            self._read = read
+            return batch
+
+        def moved(batch: Any, _: int) -> Any:
+            self._move = move
+            return batch
+
+        self._read = first
+        if move is not None and not self._ahead_of_device:
+            self._move = moved
+        self.position, self.exhausted = self.position - 1, False
+
+    def _start_epoch(self, epoch: int, batch: int) -> None:
         if not self.reload_if_due(epoch) and self._restored is not None and self._loaded_with is not None:
             # a resumed run has requested those of this epoch, but before the user's objects were restored
             with self.as_loading(self._loaded_with):
@@ -368,17 +403,18 @@ class TrainData:
         if self._prefetch is not None:
             self._prefetch.stop()
 
-    def state_dict(self, done: int | None = None) -> dict[str, Any]:
+    def state_dict(self, done: int | None = None, keeps: bool = False) -> dict[str, Any]:
         """Return the position in the epoch, in batches and samples, and the state that draws the same epoch again.
 
         Args:
             done: The batches that the run has done: one less than are read while a batch runs, which is then read
                 again, unless the loader has a state of its own. Default: all that are read.
+            keeps: Whether the checkpoint holds the batch that runs, so that it need not be read again.
         """
         loaded = self.loaded
         if self._restored is not None:  # nothing has been read since
             return dict(self._restored)
-        repeats = done is not None and done < self.position and not loaded.is_stateful
+        repeats = done is not None and done < self.position and not loaded.is_stateful and not keeps
         batches = self.position - repeats
         place = self._place.now if self._place.batches == batches else self._place.before
         turns = [None] * len(self.sources) if loaded.is_single else place[2]
@@ -402,6 +438,7 @@ class TrainData:
             sources[0]["pending"] = drawn
         return {
             "batches": batches,
+            "kept": int(keeps),
             "samples": loaded.samples(batches),
             "size": loaded.size,
             "taken_at_once": loaded.taken_at_once(),

@@ -191,7 +191,9 @@ class TrainLoaders:
         done, before = int(state["batches"]), state.get("size", 1)
         if not done or before == self.size:
             return done
-        if state.get("exhausted") and self.num_batches != math.inf:
+        kept = state.get("kept", 0)  # only ranks that read the same shards have that batch
+        done -= kept
+        if state.get("exhausted") and not kept and self.num_batches != math.inf:
             return int(self.num_batches)
         then, now = state.get("taken_at_once", [before]), self.taken_at_once()
         if len(then) != len(now):

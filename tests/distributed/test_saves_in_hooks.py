@@ -27,6 +27,8 @@ pytestmark = pytest.mark.processes
 
 # hook, the call that saves, batches per step; epochs have four batches, and a validation after the third
 CASES = {
+    "before a batch": ("on_train_batch_start", 7, 1),
+    "before a batch in a window": ("on_train_batch_start", 8, 2),
     "after a step": ("on_train_batch_end", 7, 1),
     "in a window": ("on_train_batch_end", 7, 2),
     "after an epoch": ("on_train_epoch_end", 1, 1),
@@ -50,6 +52,9 @@ class After(L.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.calls = dict(state_dict)
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        self.calls["on_train_batch_start"] += 1
 
     def on_train_batch_end(self, *args: Any) -> None:
         self.calls["on_train_batch_end"] += 1
@@ -113,7 +118,10 @@ def saved_and_resumed(rank: int, folder: Path, strategy: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_the_resumed_run_ends_as_the_one_that_continued(tmp_path: Path, strategy: str):
-    """Under FSDP a window has gradients that no checkpoint holds: the save warns, and the rest is exact."""
+    """The data draw random numbers in the main process.
+
+    Under FSDP a window has gradients that no checkpoint holds: the save warns, and the rest is exact.
+    """
     for rank, found in enumerate(ranks(2, saved_and_resumed, tmp_path, strategy)):
         assert list(found) == list(CASES)
         for case, (there, complete, resumed) in found.items():
@@ -125,6 +133,40 @@ def test_the_resumed_run_ends_as_the_one_that_continued(tmp_path: Path, strategy
                     assert again[name] == complete[name], (rank, case, kind)
                 exact = all(map(torch.equal, again["weights"], complete["weights"]))
                 assert exact != lost, (rank, case, kind)
+
+
+class Seen(L.Module):
+    """Keeps the numbers of the samples of each batch."""
+
+    not_in_checkpoint = ("seen",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.seen = nn.Parameter(torch.zeros(1)), []
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.seen.append(batch.tolist())
+        return self.weight.sum()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def numbers_seen(rank: int, path: Path, size: int) -> list[list[int]]:
+    """Save before the fourth batch of two ranks; resume on one."""
+    module, saves = Seen(), [saves_in("on_train_batch_start", 4, [f"{path}.file"])] if size > 1 else []
+    strategy = {"strategy": "ddp"} if size > 1 else {"devices": 1}
+    trainer = L.Trainer(**QUIET | {"logger": Rows()}, **strategy, max_epochs=1, callbacks=saves)
+    trainer.fit(module, DataLoader(range(32), 4 // size), ckpt_path=None if saves else f"{path}.file")
+    return module.seen
+
+
+def test_another_number_of_ranks_reads_the_batch_again(tmp_path: Path):
+    """The first three batches of each rank are done, twelve samples in all."""
+    ranks(2, numbers_seen, tmp_path / "a", 2)
+    with pytest.warns(UserWarning, match="written by 2 processes and is resumed by 1"):
+        resumed = numbers_seen(0, tmp_path / "a", 1)
+    assert resumed == [list(range(first, first + 4)) for first in range(12, 32, 4)]
 
 
 class Sparse(L.Module):

@@ -157,7 +157,11 @@ def _optimizer_states(run: Run, sharded: bool) -> tuple[list[dict[str, Any]], li
 def _only_to_resume(run: Run) -> LightlibState:
     """Return everything else that an exact resume needs; each rank has sums and random numbers of its own."""
     strategy, train_data, norm = run.strategy, run.train_data, run.optimization.gradient_norm
-    data = train_data.state_dict(run.progress.epoch_batch) if train_data is not None else None
+    data = (
+        train_data.state_dict(run.progress.epoch_batch, run.unfinished.batch is not None)
+        if train_data is not None
+        else None
+    )
     own: RankState = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
     if (validation := run.validation_state()) is not None:
         own["validation"] = validation

@@ -36,13 +36,14 @@ class Unfinished:
     that were still to come: those of other callbacks and of the module.
     """
 
-    __slots__ = ("_hook", "_missing", "_run", "_saved")
+    __slots__ = ("_hook", "_missing", "_run", "_saved", "batch")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._saved: Mapping[str, Any] = {}
         self._hook: tuple[str, int, tuple[Any, ...]] | None = None  # while a checkpoint is collected
         self._missing: list[Missing] = []
+        self.batch: Any = None  # the encoded batch that runs, while a checkpoint is collected
 
     # saving
     @contextmanager
@@ -53,8 +54,8 @@ class Unfinished:
         self._hook = hook
         if hook is not None and hook[0] == _VALIDATED and run.evaluations.rng is not None:
             run.pass_validation()
-        counted = False
-        if run.saver.deferring and run.batch_running and (hook is None or hook[0] != "on_train_batch_start"):
+        counted, running = False, run.saver.deferring and run.batch_running
+        if running and (hook is None or hook[0] != "on_train_batch_start"):
             counted = run.optimization.window.stepped
             self._miss(
                 "the batch that is running",
@@ -62,9 +63,21 @@ class Unfinished:
                 if counted
                 else "a resumed run repeats it, with other random numbers",
             )
+        self.batch = self._encoded_batch() if running and not counted else None
         with run.progress.counting_batch(stepped=True) if counted else nullcontext():
             yield
-        self._hook = None
+        self._hook = self.batch = None
+
+    def _encoded_batch(self) -> Any:
+        """Return the batch that runs, as plain values and tensors; None if reading it again gives the same one."""
+        run = self._run
+        if run.train_data is None or run.train_data.rereads_exactly:
+            return None
+        try:
+            return encode(run.results.train.batch, known_to(run, owners_of(run)), "batch")
+        except Unsaveable as error:
+            self._miss("the batch that is running, which a resumed run reads again", str(error))
+            return None
 
     def capture(self) -> dict[str, Any]:
         """Return the state of an unfinished hook and window, as plain values and tensors; empty if there is none."""
@@ -80,6 +93,8 @@ class Unfinished:
                 self._miss("the gradients of the accumulation window", f"{kind} keeps them outside of the parameters")
         if hook := self._state_of_hook():
             state["hook"] = hook
+        if self.batch is not None:
+            state["batch"] = self.batch
         for missing in self._missing:
             run.user_state.note_missing(missing)
         return state
@@ -125,7 +140,7 @@ class Unfinished:
                 f"The checkpoint was written by other ranks, before {calls} was called: the call is made with the "
                 "batch of the rank zero that wrote it."
             )
-        if lost := sorted(saved.keys() - self._saved.keys()):
+        if lost := sorted(saved.keys() - self._saved.keys() - {"batch"}):
             report.warn(
                 "The checkpoint was written by other ranks within an accumulation window, so these are left out: "
                 f"{', '.join(lost)}."
@@ -136,6 +151,8 @@ class Unfinished:
         run, saved = self._run, self._saved
         if "gradients" in saved:
             restore_gradients(run, saved["gradients"])
+        if "batch" in saved and run.train_data is not None:
+            run.train_data.keep(restored(saved["batch"], ABSENT, known_to(run, owners_of(run))))
         if "window" in saved:
             run.optimization.window.load_state_dict(saved["window"])
         hook, self._saved = saved.get("hook"), {}
