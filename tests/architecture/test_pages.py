@@ -38,7 +38,7 @@ def problems(text: str) -> list[str]:
 
 def unclosed(text: str) -> list[str]:
     """Return the last fence of a page if their number is odd."""
-    fences = re.findall(r"^ *```.*$", text, re.MULTILINE)
+    fences: list[str] = re.findall(r"^ *```.*$", text, re.MULTILINE)
     return fences[-1:] if len(fences) % 2 else []
 
 
