@@ -1,4 +1,4 @@
-"""lightning-uq-box: a mean and a variance, then SWAG and an ensemble of its files, with their predictions."""
+"""lightning-uq-box: a mean and a variance, then SWAG and an ensemble of its files, and predictions."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""neuralforecast: NHITS and an LSTM on two series, cross-validation, and a forecast of the saved models."""
+"""neuralforecast: NHITS and an LSTM on two series, cross-validation, and forecasts of saved models."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""torch-uncertainty: an ensemble of two networks, tested on the classes it knows and on one that it does not."""
+"""torch-uncertainty: an ensemble of two networks, tested on the classes it knows and on another."""
 
 import csv
 import json
