@@ -63,7 +63,7 @@ def test_without_training_batches(lines):
 
 
 def test_the_loop_of_lightning_names_what_may_be_set():
-    with pytest.raises(AttributeError, match=r"`trainer\.max_epochs` and `max_steps`, which may be set"):
+    with pytest.raises(AttributeError, match=r"`trainer\.max_epochs` and `trainer\.max_steps`, which may be set"):
         quiet_trainer().fit_loop.max_epochs = 3
 
 
