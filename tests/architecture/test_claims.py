@@ -135,7 +135,7 @@ def test_what_the_trainer_names_in_place_of_lightnings_attributes_exists(text: s
     trainer = lightlib.Trainer(accelerator="cpu", logger=False)
     owners = {"trainer": trainer, "module": lightlib.Module, "lightlib": importlib.import_module("lightlib.tuner")}
     for path in re.findall(r"`([^`]+)`", text):
-        owner, *_, name = re.sub(r"\(.*", "", path).split(".")
+        owner, *_, name = re.sub(r"\(.*", "", path if "." in path else f"trainer.{path}").split(".")
         assert hasattr(owners[owner], name)
 
 
