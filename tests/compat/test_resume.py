@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -9,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightlib
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.conventions import LIGHTNING, following
+from lightlib.loggers import CSVLogger
 from tests.runs.quiet import QUIET
 
 
@@ -124,3 +127,38 @@ def test_other_data_are_refused_before_training(tmp_path):
         with pytest.raises(lightlib.errors.CheckpointError, match="not the one that wrote the checkpoint"):
             trainer.fit(Other(), data, data, ckpt_path=next(tmp_path.glob("*.ckpt")), resume={"changes": "refuse"})
     assert not began
+
+
+@pytest.mark.parametrize("ckpt_path", ["last", "auto"])
+def test_the_rows_of_a_start_without_a_checkpoint_are_set_aside(tmp_path, ckpt_path):
+    """The same command, with a version of its own, after a start that failed before its first checkpoint."""
+
+    class Logs(Automatic):
+        def __init__(self, fails):
+            super().__init__()
+            self.fails = fails
+
+        def training_step(self, batch, batch_idx):
+            if self.fails and self.global_step == 2:
+                raise KeyError("fails")
+            self.log("step_number", float(self.global_step))
+            return self.layer(batch[0]).mean()
+
+    def command(folder, fails):
+        data = DataLoader(TensorDataset(torch.ones(8, 3)), 2)
+        logger = CSVLogger(folder, "csv", version=0, flush_logs_every_n_steps=1)
+        saves = ModelCheckpoint(folder / "checkpoints", save_last=True)
+        options = {**QUIET, "enable_checkpointing": True, "logger": logger, "log_every_n_steps": 1, "callbacks": saves}
+        trainer = lightlib.Trainer(**options, max_epochs=1)
+        trainer.fit(Logs(fails), data, data, ckpt_path=ckpt_path)
+        return (folder / "csv/version_0/metrics.csv").read_text()
+
+    with following(LIGHTNING), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*there is no last checkpoint")
+        whole = command(tmp_path / "whole", fails=False)
+        with pytest.raises(KeyError):
+            command(tmp_path / "killed", fails=True)
+        failed = (tmp_path / "killed/csv/version_0/metrics.csv").read_text()
+        assert failed == "step,step_number,epoch\n0,0.0,0\n1,1.0,0\n"
+        assert command(tmp_path / "killed", fails=False) == whole
+        assert (tmp_path / "killed/csv/version_0/metrics-v1.csv").read_text() == failed

@@ -181,7 +181,7 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
         fix="pass a path, or ckpt_path='auto' to start from nothing when there is none.",
     )
     tolerate(missing, "the call starts from nothing")
-    return Found(None)
+    return Found(skips=fn is TrainerFn.FITTING)
 
 
 def _say_chosen(found: Found) -> None:
