@@ -68,3 +68,31 @@ def test_values_of_steps_and_epochs_are_those_of_one_device() -> None:
         assert len(rows) == len(alone)
         for row, expected in zip(rows, alone, strict=True):
             assert row == pytest.approx(expected, rel=1e-5)
+
+
+class Silent(Logs):
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+def broadcasts_of_a_batch(rank: int, kind: type[Logs]) -> int:
+    """Return the broadcasts that one more batch takes."""
+    counted, broadcast = [0, 0], torch.distributed.broadcast
+
+    def count(*args: Any, **kwargs: Any) -> Any:
+        counted[-1] += 1
+        return broadcast(*args, **kwargs)
+
+    torch.distributed.broadcast = count
+    data = TensorDataset(torch.randn(16, 4), torch.zeros(16, dtype=torch.long))
+    for batches in (1, 2):
+        counted.append(0)
+        trainer = L.Trainer(**QUIET, strategy="pipeline", devices=2, max_epochs=1, limit_train_batches=batches)
+        trainer.fit(kind(), DataLoader(data, 8))
+    return counted[-1] - counted[-2]
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [(Silent, 2), (Logs, 3)])
+def test_a_batch_is_agreed_on_and_its_loss_sent_with_few_broadcasts(kind: type[Logs], wanted: int) -> None:
+    """One for the seed and the shapes, one for losses and weights, and one for logged values if there are any."""
+    assert ranks(2, broadcasts_of_a_batch, kind) == [wanted, wanted]

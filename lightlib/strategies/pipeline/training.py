@@ -7,6 +7,7 @@ import pickle
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +42,8 @@ class Training:
         self.module, self.step, self.site = module, step, site
         self.processes, self.stages = distributed.get_world_size(chain.group), len(chain.ranks)
         self.last = chain.ranks[-1]
-        for root in sharded_roots(module):
+        self._roots = sharded_roots(module)
+        for root in self._roots:
             gather_groups(root)
         self.full = 0
         self._engines: OrderedDict[tuple[int, int], Engine] = OrderedDict()
@@ -64,14 +66,13 @@ class Training:
                 return taken[0]
             return sum(one.sum() * 0 for one in tensors_in([output]) if one.requires_grad)  # type: ignore[return-value]
 
-        roots = sharded_roots(self.module)
-        for root in roots:  # gradients add up until the end of the schedule, and are reduced once
+        for root in self._roots:  # gradients add up until the end of the schedule, and are reduced once
             root.set_requires_gradient_sync(False)
             root.set_is_last_backward(False)
             root.set_reshard_after_backward(False)
         self._engine(number, shape, calls[0]).run(calls, loss_of)
         if sync:
-            for root in roots:
+            for root in self._roots:
                 reduce_gradients(root)
         return self._exchanged(outputs, backward, sync)
 
@@ -171,24 +172,23 @@ class Training:
         """Send each micro-batch's loss and weight and the logged values to every stage; return the batch's output."""
         group, last = self.chain.group, self.chain.rank == self.last
         logged = self.site.tell() if last and sync else None
-        payload = pickle.dumps(logged) if logged is not None else b""
+        payload = pickle.dumps(logged) if logged else b""
         pairs = [_loss_and_weight(output) for output in outputs] if last else []
-        skipped = any(output is None for output in outputs) if last else False
-        weighted = _weighted(pairs)
-        message = torch.tensor([int(skipped), weighted, len(payload)])
-        distributed.broadcast(message, group=group, group_src=self.last)
-        skipped, weighted, length = message.tolist()
+        head = torch.zeros(3, dtype=torch.float64)
+        values = torch.zeros(2 * len(outputs), dtype=torch.float64, device=self.chain.device)
+        if last:
+            head = torch.tensor(
+                [any(output is None for output in outputs), _weighted(pairs), len(payload)], dtype=torch.float64
+            )
+            values = torch.stack([_number_of(value) for row in zip(*pairs, strict=True) for value in row])
+        head, values = self._from_last(head, values.to(self.chain.device))
+        skipped, weighted, length = map(int, head.tolist())
         if skipped:
             raise MisconfigurationException(
                 "training_step returned None in a pipeline.",
                 expected="a loss for each micro-batch: the gradients of all stages depend on it.",
                 fix="return a loss of 0 (`loss * 0`) for a batch that should not count.",
             )
-        values = torch.zeros(2, len(outputs), dtype=torch.float64)
-        if last:
-            values = torch.stack([_number_of(value) for row in zip(*pairs, strict=True) for value in row]).view(2, -1)
-        values = values.to(self.chain.device)
-        distributed.broadcast(values, group=group, group_src=self.last)
         if length:
             packed = torch.empty(length, dtype=torch.uint8)
             packed = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if last else packed
@@ -197,13 +197,24 @@ class Training:
                 self.site.hear(pickle.loads(packed.numpy().tobytes()))  # noqa: S301  from a process of this run
         if last:
             return _merged(outputs, bool(weighted))
-        losses, weights = values[0].float(), values[1]
+        losses, weights = values[: len(outputs)].float(), values[len(outputs) :]
         for loss, weight in zip(losses, weights, strict=True):
             one: dict[str, Any] = {"loss": loss.clone().requires_grad_()}
             if weighted:
                 one["weight"] = float(weight) if weighted == 1 else weight.float()
             backward(one, by=lambda loss: None, parts=len(outputs))
         return {"loss": losses.sum(), "weight": weights.sum().float()} if weighted else {"loss": losses.mean()}
+
+    def _from_last(self, head: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Broadcast two tensors from the last stage; `values` stays on its device, so that the host need not wait."""
+        send = partial(distributed.broadcast, group=self.chain.group, group_src=self.last)
+        if not values.is_cpu:
+            send(head)
+            send(values)
+            return head, values
+        together = torch.cat([head, values])
+        send(together)
+        return together[: len(head)], together[len(head) :]
 
 
 def _loss_and_weight(output: Any) -> tuple[Any, Any]:
