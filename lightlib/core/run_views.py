@@ -26,7 +26,7 @@ _STAGES = {stage.value: stage for stage in RunningStage}
 
 
 _INTERNALS = {  # of Lightning's Trainer, and their public counterparts here
-    "fit_loop": "`trainer.progress`, `trainer.plan`, and `trainer.max_epochs` and `trainer.max_steps`, which may be set",
+    "fit_loop": "`trainer.progress`, `trainer.plan`; `trainer.max_epochs` and `trainer.max_steps`, which may be set",
     "validate_loop": "`trainer.num_val_batches`",
     "test_loop": "`trainer.num_test_batches`",
     "predict_loop": "`trainer.num_predict_batches`",
