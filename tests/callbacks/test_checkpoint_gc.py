@@ -12,7 +12,7 @@ from lightlib.callbacks import CheckpointGC, ModelCheckpoint
 from lightlib.callbacks.checkpoint.gc import sweep
 from lightlib.checkpoint.storage import filesystem
 from lightlib.core.trainer import Trainer
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.callbacks.test_callbacks_in_a_run import Line
 
 
@@ -150,6 +150,29 @@ class TestExperiment:
         assert names(tmp_path / "one") == ["epoch=2-step=12.ckpt"]
         assert names(tmp_path / "two") == ["epoch=0-step=4.ckpt", "epoch=1-step=8.ckpt"]
         assert all(str(tmp_path) in path for path in removed)
+
+    def with_mode(self, root, name, mode):
+        saver = ModelCheckpoint(root / name, save_top_k=-1)
+        gc = CheckpointGC(save_trial_best=1, save_trial_latest=9, monitor="val_loss", mode=mode, root=root)
+        run(root, saver, gc, losses=[6, 9, 4] if name == "one" else [2, 3, 1])
+
+    def test_sweep_keeps_the_best_by_the_mode_of_the_runs(self, tmp_path):
+        for name in ("one", "two"):
+            self.with_mode(tmp_path, name, "max")
+        sweep(tmp_path, 1, 0, 0)
+        assert (names(tmp_path / "one"), names(tmp_path / "two")) == (["epoch=1-step=8.ckpt"], [])
+
+    def test_sweep_of_runs_with_two_modes(self, tmp_path):
+        self.with_mode(tmp_path, "one", "max")
+        self.with_mode(tmp_path, "two", "min")
+        before = names(tmp_path / "one"), names(tmp_path / "two")
+        with pytest.raises(MisconfigurationException, match=r"by different modes: max, min(.|\n)*mode=\"max\""):
+            sweep(tmp_path, 1, 0, 0)
+        assert (names(tmp_path / "one"), names(tmp_path / "two")) == before
+        sweep(tmp_path, 1, 0, 0, mode="min")
+        assert (names(tmp_path / "one"), names(tmp_path / "two")) == ([], ["epoch=2-step=12.ckpt"])
+        with pytest.raises(UnknownNameError, match="'best'"):
+            sweep(tmp_path, 1, 0, 0, mode="best")
 
     def test_a_list_leads_nowhere_else(self, tmp_path):
         self.runs(tmp_path / "runs", save_experiment_best=2, save_trial_best=1, save_trial_latest=1)

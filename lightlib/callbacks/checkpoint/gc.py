@@ -186,7 +186,7 @@ class CheckpointGC(Callback):
         others: dict[str, Saved] = {}
         if self.root is not None:
             for saver in savers:
-                _write_list(saver.dirpath or "", trainer.run_id, own)
+                _write_list(saver.dirpath or "", trainer.run_id, own, self.mode)
             others = {path: saved for listed in _lists_below(self.root).values() for path, saved in listed.items()}
         best, trial_best, latest = self.numbers
         kept = retained({**others, **own}, best, trial_best, latest if at_end else max(1, latest), self.mode)
@@ -221,21 +221,23 @@ def sweep(
     save_experiment_best: int = 0,
     save_trial_best: int = 1,
     save_trial_latest: int = 1,
-    mode: str = "min",
+    mode: Literal["min", "max"] | None = None,
 ) -> list[str]:
     """Remove the superfluous checkpoints of all runs of an experiment that have ended; return their paths.
 
     Args:
         root: The folder below which the runs save; they had a `CheckpointGC` with this `root`.
-        save_experiment_best, save_trial_best, save_trial_latest, mode: As in `CheckpointGC`.
+        save_experiment_best, save_trial_best, save_trial_latest: As in `CheckpointGC`.
+        mode: "min" when less of the metric is better, "max" when more is. Default: that of the runs.
 
     Raises:
+        MisconfigurationException: The runs have different modes, and none is given.
         OSError: A checkpoint cannot be removed.
     """
-    check_mode(mode)
     folders = _lists_below(absolute(root) or "")
+    compared_by = _mode_of_all(folders, root) if mode is None else check_mode(mode)
     saved = {path: one for listed in folders.values() for path, one in listed.items()}
-    kept = retained(saved, save_experiment_best, save_trial_best, save_trial_latest, mode)
+    kept = retained(saved, save_experiment_best, save_trial_best, save_trial_latest, compared_by)
     removed: list[str] = []
     for folder in sorted(folders):
         try:
@@ -250,13 +252,31 @@ def sweep(
     return removed
 
 
-def _write_list(folder: str, run: str, own: Mapping[str, Saved]) -> None:
+def _mode_of_all(folders: Mapping[str, Mapping[str, Saved]], root: str | os.PathLike[str]) -> str:
+    """Return the mode by which all runs compare their metrics."""
+    compared = [folder for folder, listed in folders.items() if any(one.metric is not None for one in listed.values())]
+    modes = sorted({_mode_of(folder) for folder in compared})
+    if len(modes) > 1:
+        raise MisconfigurationException(
+            f"The runs below {os.fspath(root)!r} compare their metrics by different modes: {', '.join(modes)}.",
+            expected="one experiment, or the mode by which its checkpoints are compared.",
+            fix='sweep(root, …, mode="max") if more is better.',
+        )
+    return modes[0] if modes else "min"
+
+
+def _mode_of(folder: str) -> str:
+    with filesystem.open_for_reading(filesystem.join(folder, LIST)) as file:
+        return str(json.load(file).get("mode", "min"))
+
+
+def _write_list(folder: str, run: str, own: Mapping[str, Saved], mode: str) -> None:
     names = {
         path[len(folder) :].lstrip("/" + os.sep): {"age": list(one.age), "metric": one.metric}
         for path, one in own.items()
         if path.startswith(filesystem.join(folder, ""))
     }
-    text = json.dumps({"run": run, "checkpoints": names}, indent=1).encode()
+    text = json.dumps({"run": run, "mode": mode, "checkpoints": names}, indent=1).encode()
 
     def produce(file: BinaryIO) -> None:
         file.write(text)
