@@ -40,6 +40,8 @@ class Conventions:
         draws_globally: The model summary runs the example input with the random generators of the program.
         notes_indices: A prediction notes the indices of its samples.
         keeps_arrays: NumPy arrays in batches reach the steps as they are, and do not become tensors.
+        stops_at_length: A training epoch ends at the last batch that the loader's length promises, and does not read
+            its sampler to the end, where a shuffling sampler with a generator draws once more.
         replaces_samplers: With several processes, loaders get torch's DistributedSampler with the seed of the run, and
             all processes draw the same random numbers. A prediction keeps an incomplete last batch.
         logs_behind: The x-axis of the loggers is the number of steps before the one whose values are logged, and that
@@ -60,6 +62,7 @@ class Conventions:
     draws_globally: bool = False
     notes_indices: bool = False
     keeps_arrays: bool = False
+    stops_at_length: bool = False
     replaces_samplers: bool = False
     logs_behind: bool = False
     teardown_always: bool = True
@@ -80,6 +83,7 @@ LIGHTNING = Conventions(
     draws_globally=True,
     notes_indices=True,
     keeps_arrays=True,
+    stops_at_length=True,
     replaces_samplers=True,
     logs_behind=True,
     teardown_always=False,

@@ -296,6 +296,7 @@ class Builder:
             loads_late=late,
             loaded_at=self.trainer.current_epoch,
             converts=self.converts_arrays(),
+            stops_at_length=active().stops_at_length,
             timed=partial(self.timing.iterator, NEXT_BATCH),
         )
         if not late:

@@ -60,11 +60,12 @@ class TrainData:
         loads_late: bool = False,
         loaded_at: int = 0,
         converts: bool = False,
+        stops_at_length: bool = False,
         timed: Callable[[Iterator[Any]], Iterator[Any]] = lambda iterator: iterator,
     ) -> None:
         self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
         self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
-        self._number, self._timed, self._converts = number, timed, converts
+        self._number, self._timed, self._converts, self._stops = number, timed, converts, stops_at_length
         self._when_loaded: list[Callable[[], object]] = []
         self._loaded_at = loaded_at  # the epoch in which the loaders were requested
         self._loaded_with: Mapping[str, Any] | None = None
@@ -121,9 +122,8 @@ class TrainData:
 
     def load(self) -> None:
         """Request the loaders from the user and determine their lengths."""
-        self.loaded = loaded = TrainLoaders(
-            self._source(), self._limit, self._sequential, self._share, self._largest, self._number, self._converts
-        )
+        how = self._limit, self._sequential, self._share, self._largest, self._number, self._converts, self._stops
+        self.loaded = loaded = TrainLoaders(self._source(), *how)
         self.loaders, self.given, self.sources = loaded.loaders, loaded.given, loaded.sources
         self.num_batches = loaded.num_batches
         self._seed = loaded.seed if self._seed is None else self._seed
@@ -162,6 +162,7 @@ class TrainData:
             largest=self._largest,
             number=self._number,
             converts=self._converts,
+            stops_at_length=self._stops,
         )
 
     def reload_if_due(self, epoch: int) -> bool:

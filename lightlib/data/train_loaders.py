@@ -60,6 +60,7 @@ class TrainLoaders:
         largest: The largest batch size; larger batches become smaller ones.
         number: Of the first loader, among those whose workers must not draw the same random numbers.
         converts: Whether NumPy arrays in batches become tensors.
+        stops_at_length: Whether an epoch ends at the last batch of a known length, without a look past it.
 
     Attributes:
         sources: The source that reads each of them, in the same order.
@@ -82,6 +83,7 @@ class TrainLoaders:
         largest: int | None,
         number: int = 0,
         converts: bool = False,
+        stops_at_length: bool = False,
     ) -> None:
         self.loaders, self._share, self._limit = loaders, share, limit
         combined = combine(loaders, "max_size_cycle")
@@ -99,7 +101,6 @@ class TrainLoaders:
             self.num_batches = limited(total, limit, "limit_train_batches", "training")
         else:
             self.num_batches, self.seed = self._agreed_length(total, given, share)
-        self.is_complete = self.is_single and self.num_batches == total
         self.promised = math.inf if math.inf in map(length, read) else total
         self.length_is_exact = all(map(is_length_exact, read)) and self.num_batches != math.inf
         self.agrees = share is not None and not self.length_is_exact and not all(map(is_sharded, read))
@@ -112,6 +113,8 @@ class TrainLoaders:
         if share is not None and not self.length_is_exact and not self.agrees:
             self.ends = share.ends
         self.is_stateful = any(source.has_state for source in self.sources)
+        stops = stops_at_length and self.length_is_exact and not self.is_stateful
+        self.is_complete = self.is_single and self.num_batches == total and not stops
 
     def _agreed_length(self, total: float, given: list[Any], share: DataShard) -> tuple[float, int]:
         """Return the number of batches and the seed of the first process."""

@@ -162,3 +162,42 @@ def test_the_rows_of_a_start_without_a_checkpoint_are_set_aside(tmp_path, ckpt_p
         assert failed == "step,step_number,epoch\n0,0.0,0\n1,1.0,0\n"
         assert command(tmp_path / "killed", fails=False) == whole
         assert (tmp_path / "killed/csv/version_0/metrics-v1.csv").read_text() == failed
+
+
+class Reader(Automatic):
+    """Notes the samples that it reads."""
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(batch.tolist())
+        return self.layer(batch[:, None].expand(-1, 3)).mean()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"drop_last": True},
+        pytest.param({"num_workers": 1}, marks=pytest.mark.processes),
+        pytest.param({"num_workers": 1, "persistent_workers": True}, marks=pytest.mark.processes),
+    ],
+)
+@pytest.mark.parametrize("count", [6, 7])
+def test_the_generator_of_a_loader_is_resumed_at_each_batch(count, options, tmp_path):
+    def read(resumed=None):
+        module, save = Reader(), ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
+        callbacks = [] if resumed else [save]
+        trainer = lightlib.Trainer(
+            **{**QUIET, "enable_checkpointing": not resumed, "max_epochs": 3}, callbacks=callbacks
+        )
+        generator = torch.Generator().manual_seed(1)
+        loader = DataLoader(torch.arange(float(count)), 2, shuffle=True, generator=generator, **options)
+        trainer.fit(module, loader, DataLoader(torch.zeros(2, 3)[:, None], 1), ckpt_path=resumed)
+        return module.seen
+
+    with following(LIGHTNING):
+        whole = read()
+        files = sorted(tmp_path.glob("*.ckpt"), key=lambda file: int(file.stem.partition("step=")[2]))
+        assert len(files) == len(whole)
+        for file in files:
+            assert read(str(file)) == whole  # what it has noted is resumed, too
