@@ -63,6 +63,7 @@ CLIENTS = (
     Client("litgpt_pretrain", "litgpt==0.5.13", "GPT with Fabric; again in two processes", "more"),
     Client("torch_geometric_graphs", "torch-geometric==2.8.1", "nodes of a graph; graphs in two processes", "more"),
     Client("neuralforecast_series", "neuralforecast==3.3.0", "NHITS, LSTM, cross-validation, load", "more"),
+    Client("nequip_forces", "nequip==0.19.1", "averaged weights; again in two processes", "more"),
     Client("torch_uncertainty_ensemble", "torch-uncertainty[cpu]==0.13.0", "ensemble, unknown classes", "images"),
     Client("lightning_uq_box_regression", "lightning-uq-box==0.2.0", "variance, SWAG, ensemble of files", "images"),
     Client("torchgeo_scenes", "torchgeo==0.8.1", "classifier of scenes, test, prediction", "images"),

@@ -53,5 +53,5 @@ print(model.seen.seen, model.seen.last.item(), model.seen.kind, round(model.laye
 def test_an_extra_state_of_any_objects_comes_back(tmp_path):
     (tmp_path / "extra.py").write_text(PROGRAM)
     done = programs.run(tmp_path / "extra.py", cwd=tmp_path)
-    # rank 0 reads 0, 2 and 4, rank 1 the rest: the gradient of the weight is the mean of all
+    # rank 0 reads 0, 2 and 4, rank 1 reads 1, 3 and 5: the gradient of the weight is the mean of all
     assert "3 6.0 torch.float16 -0.25\n" in done.stdout, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""lightning-uq-box: a mean and a variance, then SWAG and an ensemble of its files, and predictions."""
+"""lightning-uq-box: a variance, SWAG and an ensemble of files, with their predictions."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""neuralforecast: NHITS and an LSTM on two series, cross-validation, and forecasts of saved models."""
+"""neuralforecast: NHITS and an LSTM, cross-validation, and a forecast of the saved models."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""torch_geometric: its data modules with the nodes of a graph, and with graphs in two processes."""
+"""torch_geometric: data modules with nodes of one graph, and small graphs in two processes."""
 
 import csv
 import json

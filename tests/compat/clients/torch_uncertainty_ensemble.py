@@ -1,4 +1,4 @@
-"""torch-uncertainty: an ensemble of two networks, tested on the classes it knows and on another."""
+"""torch-uncertainty: an ensemble, tested on known classes and on an unknown one."""
 
 import csv
 import json
