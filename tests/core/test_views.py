@@ -124,7 +124,7 @@ class TestViews:
     def test_what_was_part_of_lightnings_inside(self):
         trainer = quiet_trainer()
         with pytest.raises(
-            AttributeError, match=r"'Trainer' object has no attribute 'fit_loop'.*read `trainer\.progress`"
+            AttributeError, match=r"'Trainer' object has no attribute 'fit_loop'.*use `trainer\.progress`"
         ):
             trainer.fit_loop  # noqa: B018  the property raises
         with pytest.raises(AttributeError, match=r"^'Trainer' object has no attribute 'nothing'\.$"):

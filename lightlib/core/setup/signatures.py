@@ -74,6 +74,8 @@ def _mismatch(given: inspect.Signature, passed: list[inspect.Parameter]) -> str:
     if passed and passed[-1].name == "dataloader_idx" and passed[-1].default is not passed[-1].empty:
         one_less = len(passed) - 1  # with one loader; with several it is passed by position or by name
         forms = [(one_less, {}), (len(passed), {}), (one_less, {"dataloader_idx": 0})]
+    elif passed and passed[-1].name == "stage":  # passed by name to those that take it only so
+        forms.append((len(passed) - 1, {"stage": None}))
     reasons = []
     for number, named in forms:
         try:
