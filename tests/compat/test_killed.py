@@ -1,4 +1,4 @@
-"""Programs of Lightning's that are killed and run again with `ckpt_path="last"` end as one that is not killed."""
+"""Killed programs of Lightning's that run again with ckpt_path="last" end as one that is not killed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ print("END", json.dumps({
 
 
 def end(hook: str, count: int, folder: str) -> tuple[int, dict[str, object]]:
-    """Run the program until it is not killed any more; return the number of kills and what it prints."""
+    """Run the program until it is not killed any more; return the number of kills and its last line."""
     for kills in range(40):
         done = programs.run("program.py", hook, count, folder)
         lines = [line for line in done.stdout.splitlines() if line.startswith("END ")]

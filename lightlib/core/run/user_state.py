@@ -222,7 +222,7 @@ class UserState:
             "training": _differing(start.training, self._modes or now.training),
             "requires_grad": _differing(start.requires_grad, _known(now.requires_grad, start.requires_grad)),
             "metrics": self._metrics(now),
-            "values": values,
+            "values": {"module": {}, **values},  # readers of the file find the module, changed or not
             "gone": gone,
             "epoch": began if epoch == self.run.progress.epoch else None,
         }
