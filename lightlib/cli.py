@@ -54,7 +54,9 @@ class LightningCLI:
 
     Everything in its constructor happens in this order: the parser is made, the arguments are parsed, the seed is
     set, the classes are built, the sub-command is run. Each step is a method that a subclass can override, and
-    ``before_fit``, ``after_fit`` (and so on for each sub-command) are called where a subclass defines them.
+    ``before_fit``, ``after_fit`` (and so on for each sub-command) are called where a subclass defines them. The private
+    methods that subclasses for Lightning override or call have Lightning's names: `_add_instantiators`,
+    `_add_configure_optimizers_method_to_model`, `_instantiate_trainer`, `_parser` and `_prepare_subcommand_kwargs`.
 
     Args:
         model_class: A Module class, or a function annotated to return a Module. Default: any, by its class path.
@@ -108,6 +110,7 @@ class LightningCLI:
         super().__init__()
         self.model_class = model_class
         self.datamodule_class = datamodule_class
+        self._model_class, self._datamodule_class = model_class or Module, datamodule_class or DataModule
         self.save_config_callback = save_config_callback
         self.save_config_kwargs = save_config_kwargs or {}
         self.trainer_class = trainer_class
@@ -119,8 +122,9 @@ class LightningCLI:
         self.subclass_mode_data = datamodule_class is None or subclass_mode_data
         self.auto_configure_optimizers = auto_configure_optimizers
         self._given = args
-        self._parsers: dict[str, LightningArgumentParser] = {}
-        self._verb_arguments: dict[str, list[str]] = {}
+        self._objects: dict[str, Any] = {}
+        self._subcommand_parsers: dict[str, LightningArgumentParser] = {}
+        self._subcommand_method_arguments: dict[str, list[str]] = {}
 
         verbs = self.subcommands()
         main_kwargs = {name: value for name, value in self.parser_kwargs.items() if name not in verbs}
@@ -129,7 +133,7 @@ class LightningCLI:
         self.subcommand: str | None = self.config["subcommand"] if run else None
         self._set_seed()
         if load_from_checkpoint_support:
-            self._record_hyperparameters()
+            self._add_instantiators()
         self.before_instantiate_classes()
         self.instantiate_classes()
         self.after_instantiate_classes()
@@ -172,12 +176,16 @@ class LightningCLI:
             parser = self.init_parser(**options)
             if verb in requested:
                 self._add_arguments(parser)
-            self._verb_arguments[verb] = parser.add_method_arguments(trainer_class, verb, skip=set(skipped))
-            self._parsers[verb] = parser
+            self._subcommand_method_arguments[verb] = parser.add_method_arguments(
+                trainer_class, verb, skip=set(skipped)
+            )
+            self._subcommand_parsers[verb] = parser
             self.parser.merge_subparser(verb, parser)
             added.add_subcommand(verb, parser, help=options["description"])
-        for parser in self._parsers.values():
-            parser.ignore_other_subcommands(name for names in self._verb_arguments.values() for name in names)
+        for parser in self._subcommand_parsers.values():
+            parser.ignore_other_subcommands(
+                name for names in self._subcommand_method_arguments.values() for name in names
+            )
 
     def _requested_verbs(self) -> Collection[str]:
         """Return the sub-commands that may be requested: one, if the first word is its name."""
@@ -214,9 +222,9 @@ class LightningCLI:
         defaults = {f"trainer.{name}": value for name, value in self.trainer_defaults.items() if name != "callbacks"}
         parser.set_defaults({key: value for key, value in defaults.items() if not is_object(value)})
         self._objects = {key: parser.get_default(key) for key, value in defaults.items() if is_object(value)}
-        parser.add_lightning_class_args(self.model_class or Module, "model", self.subclass_mode_model)
+        parser.add_lightning_class_args(self._model_class, "model", self.subclass_mode_model)
         parser.add_lightning_class_args(
-            self.datamodule_class or DataModule,
+            self._datamodule_class,
             "data",
             self.subclass_mode_data,
             required=self.datamodule_class is not None,  # a module may have loaders of its own
@@ -249,7 +257,7 @@ class LightningCLI:
     # parsing
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Parse, and keep the result as ``self.config``."""
-        if args is not None and len(sys.argv) > 1 and self._parsers:
+        if args is not None and len(sys.argv) > 1 and self._subcommand_parsers:
             report.warn(
                 f"LightningCLI got args={args!r:.80}, and the program was called with {sys.argv[1:]}, which is not "
                 "read. Leave out args to read the command line.",
@@ -262,7 +270,7 @@ class LightningCLI:
             self.config = parser.parse_object(args)
 
     def _parse_words(self, parser: LightningArgumentParser, words: Sequence[str]) -> None:
-        model = self.model_class or Module
+        model = self._model_class
         extended = with_hyperparameters(words, parser, model, self.subclass_mode_model, parser.sources)
         parser.sources.name_texts({word.partition("=")[2]: "--ckpt_path" for word in extended if word not in words})
         self.config = parser.parse_args(extended)
@@ -273,15 +281,15 @@ class LightningCLI:
             try:
                 seed = seed_everything(choose_seed() if asked is True else asked, workers=True)
             except MisconfigurationException as error:
-                self._parser.places_of("", "", {"seed_everything": asked}).add_to(error)
+                self._parser(self.subcommand).places_of("", "", {"seed_everything": asked}).add_to(error)
                 raise
             self._part(self.config)["seed_everything"] = seed
 
     # building
-    def _record_hyperparameters(self) -> None:
+    def _add_instantiators(self) -> None:
         for key, given, subclasses in (
-            ("model", self.model_class or Module, self.subclass_mode_model),
-            ("data", self.datamodule_class or DataModule, self.subclass_mode_data),
+            ("model", self._model_class, self.subclass_mode_model),
+            ("data", self._datamodule_class, self.subclass_mode_data),
         ):
             kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
             self.parser.add_instantiator(Recorded(partial(self._configured, key), key), kind, subclasses=subclasses)
@@ -303,7 +311,7 @@ class LightningCLI:
         self.config_init = self.parser.instantiate(self.config)
         self.datamodule = self._get(self.config_init, "data")
         self.model = self._get(self.config_init, "model")
-        self._configure_optimizers_of_model()
+        self._add_configure_optimizers_method_to_model(self.subcommand)
         self.trainer = self.instantiate_trainer()
 
     def after_instantiate_classes(self) -> None:
@@ -316,17 +324,20 @@ class LightningCLI:
             kwargs: Arguments that take the place of configured ones.
         """
         arguments = {**self._get(self.config_init, "trainer", {}), **kwargs}
-        arguments = with_objects(arguments, self._objects, self.trainer_defaults)
-        added = [self._get(self.config_init, key) for key in self._parser.callback_keys]
-        added += build_callbacks(self.trainer_defaults.get("callbacks"), self.parser_class)
+        callbacks = [self._get(self.config_init, key) for key in self._parser(self.subcommand).callback_keys]
+        return self._instantiate_trainer(arguments, callbacks)
+
+    def _instantiate_trainer(self, config: dict[str, Any], callbacks: list[Any]) -> Trainer:
+        """Return the Trainer with these arguments, and with these callbacks as well as those of the defaults."""
+        parser, arguments = self._parser(self.subcommand), with_objects(config, self._objects, self.trainer_defaults)
+        added = [*callbacks, *build_callbacks(self.trainer_defaults.get("callbacks"), self.parser_class)]
         if self.save_config_callback is not None and not arguments.get("fast_dev_run"):
-            config = self._part(self.config)
-            added.append(self.save_config_callback(self._parser, config, **self.save_config_kwargs))
+            added.append(self.save_config_callback(parser, self._part(self.config), **self.save_config_kwargs))
         arguments = with_callbacks(arguments, added, self.trainer_class)
         try:
             return self.trainer_class(**arguments)
         except Exception as error:
-            self._parser.places_of("", "trainer", arguments).add_to(error)
+            parser.places_of("", "trainer", arguments).add_to(error)
             raise
 
     @staticmethod
@@ -349,13 +360,13 @@ class LightningCLI:
             return {"optimizer": optimizer, "lr_scheduler": entry}
         return [optimizer], [lr_scheduler]
 
-    def _configure_optimizers_of_model(self) -> None:
+    def _add_configure_optimizers_method_to_model(self, subcommand: str | None) -> None:
         if not self.auto_configure_optimizers:
             return
         kind, config = type(self), self._part(self.config_init)
         combine = kind.configure_optimizers
         overrides = combine is not LightningCLI.configure_optimizers
-        method = configured_method(self.model, self._parser, config, kind.__name__, combine, overrides)
+        method = configured_method(self.model, self._parser(subcommand), config, kind.__name__, combine, overrides)
         if method is not None:
             self.model.configure_optimizers = method
 
@@ -364,21 +375,20 @@ class LightningCLI:
         for name in (f"before_{verb}", verb, f"after_{verb}"):
             method = getattr(self, name, None)
             if name == verb:
-                (method or getattr(self.trainer, verb))(**self._arguments_of(verb))
+                (method or getattr(self.trainer, verb))(**self._prepare_subcommand_kwargs(verb))
             elif callable(method):
                 method()
 
-    def _arguments_of(self, verb: str) -> dict[str, Any]:
-        config = self.config_init[verb]
-        arguments = {name: config[name] for name in self._verb_arguments[verb] if name in config}
+    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
+        config, names = self.config_init[subcommand], self._subcommand_method_arguments[subcommand]
+        arguments = {name: config[name] for name in names if name in config}
         if self.datamodule is not None:
             arguments["datamodule"] = self.datamodule
         return {**arguments, "model": self.model}
 
     # sections of the configuration
-    @property
-    def _parser(self) -> LightningArgumentParser:
-        return self.parser if self.subcommand is None else self._parsers[self.subcommand]
+    def _parser(self, subcommand: str | None) -> LightningArgumentParser:
+        return self.parser if subcommand is None else self._subcommand_parsers[subcommand]
 
     def _part(self, config: Any) -> Any:
         return config if self.subcommand is None else config[self.subcommand]

@@ -55,8 +55,8 @@ class _CLI(LightningCLI):
             trainer.callbacks.append(PredictionFiles())
         return trainer
 
-    def _arguments_of(self, verb: str) -> dict[str, Any]:
-        arguments = super()._arguments_of(verb)
+    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
+        arguments = super()._prepare_subcommand_kwargs(subcommand)
         return {**arguments, "return_predictions": False} if self._writes_predictions() else arguments
 
     def _writes_predictions(self) -> bool:

@@ -313,6 +313,9 @@ def test_private_attributes_of_a_base_class(scanned):  # finetuning-scheduler, t
         class Cli(LightningCLI):
             def make(self):
                 return self._dump_config
+            def _add_configure_optimizers_method_to_model(self, subcommand):
+                super()._add_configure_optimizers_method_to_model(subcommand)
+                return self._parser(subcommand), self._model_class, self._instantiate_trainer({}, [])
     """
     assert scanned(code) == [
         (10, "differs", "EarlyStopping._log_info"),
