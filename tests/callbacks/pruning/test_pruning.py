@@ -294,7 +294,7 @@ class TestResume:
     def test_a_file_does_not_hold_computed_weights(self, tmp_path):
         fit(pruning(), SavesAt(tmp_path / "a.ckpt", 14))
         content = torch.load(tmp_path / "a.ckpt", weights_only=True)
-        assert not content["lightlib"]["user"]["values"]
+        assert not content["lightlib"]["user"]["values"]["module"]
 
     def test_weights_of_a_file_load_without_masks(self, tmp_path):
         fit(pruning(), SavesAt(tmp_path / "a.ckpt", 14), SavesAt(tmp_path / "w.ckpt", 14, weights_only=True))
