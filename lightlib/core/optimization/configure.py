@@ -162,10 +162,8 @@ class _LateValues:
         except (TypeError, ValueError):
             return {}
         accepted = {name: value for name, value in self.values.items() if name in parameters and name not in bound}
-        if bound.get("total_steps", accepted.get("total_steps", math.inf)) not in (
-            None,
-            math.inf,
-        ):  # this suffices: OneCycleLR derives the rest from it
+        total = bound.get("total_steps", accepted.get("total_steps", math.inf))
+        if total not in (None, math.inf):  # this suffices: OneCycleLR derives the rest from it
             optional = [name for name in accepted if parameters[name].default is not inspect.Parameter.empty]
             accepted = {n: value for n, value in accepted.items() if value != math.inf or n not in optional}
         for name, value in accepted.items():
