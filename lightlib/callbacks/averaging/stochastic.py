@@ -149,7 +149,7 @@ class StochasticWeightAveraging(Callback):
             self._average = Average(pl_module, self._device, None, self._options)
         else:
             self._average.update(pl_module)
-        self._latest_update_epoch = epoch
+        self._latest_update_epoch, self._finished = epoch, False
 
     def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
         if self._average is None or self._finished:
@@ -213,10 +213,12 @@ class StochasticWeightAveraging(Callback):
             checkpoint["lr_schedulers"] = [config.scheduler.state_dict() for config in self._replaced]
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
-        averaged = checkpoint.get(AVERAGED)
+        own = checkpoint.get("callbacks", {}).get(self.state_key, {})
+        # At the end of a run the average has become the weights.
+        averaged = checkpoint.get(AVERAGED, checkpoint["state_dict"] if own.get("finished") else None)
         if trainer.state.fn != "fit" or averaged is None:
             return
-        count = int(checkpoint.get("callbacks", {}).get(self.state_key, {}).get("n_averaged", 1))
+        count = int(own.get("n_averaged", 1))
         strategy = trainer.strategy
         strategy.load_module_state(averaged if strategy.reads_parts else read_tensors(averaged))
         self._average = Average(pl_module, self._device, None, self._options, count)

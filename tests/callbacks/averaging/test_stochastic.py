@@ -221,7 +221,26 @@ class TestResume:
         unbroken = fit(trainer=trainer)
         trainer.save_checkpoint(tmp_path / "end.ckpt")
         assert same(Scheduled.load_from_checkpoint(tmp_path / "end.ckpt"), unbroken)
-        assert same(fit(swa(), ckpt_path=tmp_path / "end.ckpt"), unbroken)
+        resumed = swa()
+        assert same(fit(resumed, ckpt_path=tmp_path / "end.ckpt"), unbroken)
+        assert resumed.state_dict() == trainer.callbacks[0].state_dict()
+
+    @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler")
+    def test_of_the_end_goes_on_with_the_average(self, tmp_path):
+        options = {**UNVALIDATED, "enable_checkpointing": False}
+        trainer = L.Trainer(**QUIET, **options, max_epochs=EPOCHS, callbacks=[swa()])
+        module = fit(trainer=trainer, module=Scheduled(norm=False))
+        trainer.save_checkpoint(tmp_path / "end.ckpt")
+        optimizer, averaged = trainer.optimizers[0], AveragedModel(module.net)
+        averaged.n_averaged.fill_(3)
+        for _ in range(2):
+            averaged.update_parameters(module.net)
+            for x, y in data(STEPS):
+                optimizer.zero_grad()
+                F.mse_loss(module.net(x), y).backward()
+                optimizer.step()
+        longer = fit(swa(), module=Scheduled(norm=False), epochs=EPOCHS + 2, ckpt_path=tmp_path / "end.ckpt")
+        assert same(longer.net, averaged.module)
 
     def test_without_the_callback_continues_the_schedule_of_the_module(self, tmp_path):
         fit(swa(), SavesAt(tmp_path / "a.ckpt", 15))
