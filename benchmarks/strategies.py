@@ -25,6 +25,7 @@ from benchmarks.peers import LIGHTLIB, PLAIN
 __all__ = ["LIMIT", "Turns", "run"]
 
 LIMIT = 1.03
+LIMITED = ("fsdp", "ddp")  # lightlib does more than the step by hand in the others: docs/decisions/0059
 PROCESSES = 2
 WARM_UP = 10
 
@@ -42,7 +43,8 @@ def run(size: Size) -> Iterator[Result]:
         yield Row(f"ms of a step by hand: GPT, {strategy}", PLAIN.name, [1e3 * each for each in seconds], "ms")
         row = Row(f"a step over one by hand: GPT, {strategy}", LIGHTLIB.name, ratios, "times")
         yield row
-        yield Target(f"{strategy}: times a step by hand", row.median, LIMIT, "times")
+        if strategy in LIMITED:
+            yield Target(f"{strategy}: times a step by hand", row.median, LIMIT, "times")
 
 
 class Turns:

@@ -58,6 +58,7 @@ def test_a_step_is_compared_with_those_around_it():
 def test_a_strategy_that_costs_too_much_is_reported(monkeypatch):
     def run(command, **_):
         times = {"fsdp": [(0.01, 1.0), (0.02, 1.02), (0.03, 1.1)], "ddp": [(0.01, 1.0), (0.02, 1.04), (0.03, 1.1)]}
+        times["pipeline"] = [(0.01, 1.2)]  # without a limit
         Path(command[-2]).write_text(json.dumps(times), encoding="utf-8")
         assert command[-1] == "quick"
 
@@ -67,6 +68,7 @@ def test_a_strategy_that_costs_too_much_is_reported(monkeypatch):
     assert rows == [
         ("plain PyTorch", 20.0, "ms"), ("lightlib", 1.02, "times"),
         ("plain PyTorch", 20.0, "ms"), ("lightlib", 1.04, "times"),
+        ("plain PyTorch", 10.0, "ms"), ("lightlib", 1.2, "times"),
     ]  # fmt: skip
     assert [result.met for result in results if isinstance(result, Target)] == [True, False]
     assert table.text(results).splitlines()[-1].endswith("1.040 times  1.030 times  MISSED")
