@@ -284,7 +284,7 @@ class MeshStrategy(Strategy):
             axis.apply(module, site)
         if not any(parameter.is_meta for parameter in module.parameters()):
             module.to(self.root_device)
-        state.mark_placed(module, self)
+        state.mark_placed(module, self, (lambda _: True) if self._partial else state.has_dtensors)
         self.module, self._site = module, site
 
     def optimizer(self, optimizer: Optimizer) -> Any:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
@@ -362,3 +362,29 @@ def test_split_batch_and_compiled_layers() -> None:
     expected = ranks(1, splitting, [(Chain, {})])[0][0]
     for run in ranks(2, splitting, [(Splitting, {}), (Chain, compiled)])[0]:
         assert_same(expected, run, 1e-5)
+
+
+class Uncollated(Chain):
+    """Takes its batches as lists of samples, whose tensors have as many numbers as a batch has samples."""
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(default_collate(batch), batch_idx)
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        assert len(batch) == 8
+
+
+def uncollated(rank: int) -> tuple[Any, float]:
+    warnings.simplefilter("ignore")
+    two = os.environ["WORLD_SIZE"] == "2"
+    strategy = MeshStrategy(pipeline=2) if two else "auto"
+    trainer = L.Trainer(**QUIET, devices=2 if two else 1, strategy=strategy, max_epochs=2, **EXACTLY)
+    trainer.fit(seeded(Uncollated), DataLoader(samples(24), 8, collate_fn=list))
+    return dict(sorted(trainer.strategy.module_state().items())), float(trainer.callback_metrics["train_loss"])
+
+
+def test_a_list_of_samples_is_cut_between_samples() -> None:
+    weights, loss = ranks(1, uncollated)[0]
+    for found, its_loss in ranks(2, uncollated)[:1]:
+        torch.testing.assert_close(found, weights, rtol=TOLERANCE, atol=TOLERANCE / 10)
+        assert its_loss == pytest.approx(loss, rel=TOLERANCE)

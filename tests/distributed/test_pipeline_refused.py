@@ -250,3 +250,30 @@ def _site(module: nn.Module) -> Any:
         plan, sizes, automatic = plan_of(module), {"pipeline": 2}, True
 
     return AxisContext()
+
+
+def loaders(rank: int) -> None:
+    warnings.simplefilter("ignore")
+    trainer = L.Trainer(**QUIET, devices=2, strategy=MeshStrategy(pipeline=2), max_epochs=1)
+    trainer.fit(Layers(), DataLoader([{"x": torch.zeros(4), "y": torch.zeros(4)}] * 8, 8, collate_fn=list))
+
+
+def test_a_list_of_samples_that_may_be_batches_of_several_loaders() -> None:
+    with pytest.raises(AssertionError) as caught:
+        ranks(2, loaders)
+    text = str(caught.value)
+    assert "The batch is a list of 8 objects (dict) whose tensors have 4 rows each." in text
+    assert "define split_batch(self, batch, n)" in text
+
+
+def by_two_trainers(rank: int) -> None:
+    warnings.simplefilter("ignore")
+    module, data = Layers(), DataLoader(torch.randn(8, 4), 8)
+    for _ in range(2):
+        strategy = MeshStrategy(pipeline=2, timeout=60)
+        L.Trainer(**QUIET, devices=2, strategy=strategy, max_epochs=1).fit(module, data)
+
+
+def test_a_module_that_another_trainer_has_cut() -> None:
+    with pytest.raises(AssertionError, match="Layers is sharded over processes by the strategy of another Trainer"):
+        ranks(2, by_two_trainers)

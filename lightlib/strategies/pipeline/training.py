@@ -21,8 +21,8 @@ from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.cut import Cut
 from lightlib.strategies.pipeline.schedule import Engine, Kind, in_one_piece, micro_batches, shape_of
 from lightlib.strategies.pipeline.stage import Call
-from lightlib.torch_private import gather_groups, reduce_gradients
-from lightlib.tree import split, tensors_in
+from lightlib.torch_private import flattened, gather_groups, reduce_gradients
+from lightlib.tree import children, split, tensors_in
 
 _KEPT = 8  # engines; the oldest is dropped when there are more shapes
 
@@ -95,7 +95,7 @@ class Training:
 
     def _parts(self, batch: Any, number: int) -> list[Any]:
         own = getattr(self.module, "split_batch", None)
-        parts = list(own(batch, number)) if own is not None else split(batch, number, _size(batch))
+        parts = list(own(batch, number)) if own is not None else _cut(batch, number)
         if len(parts) != number:
             raise MisconfigurationException(
                 f"{type(self.module).__name__}.split_batch(batch, {number}) returned {len(parts)} micro-batches.",
@@ -255,14 +255,46 @@ def _joined(values: list[Any]) -> Any:
 
 
 # batches
+_SPLIT_BATCH = "define split_batch(self, batch, n) in the module, which returns a list of n batches."
+
+
+def _cut(batch: Any, number: int) -> list[Any]:
+    if not _is_list_of_samples(batch):
+        return split(batch, number, _size(batch))
+    size = len(batch)
+    return [batch[index * size // number : (index + 1) * size // number] for index in range(number)]
+
+
 def _size(batch: Any, required: bool = False) -> int | None:
-    """Return the number of samples: the first dimension that all tensors of the batch have."""
+    """Return the number of samples: the entries of a list of samples, or the first dimension that all tensors have."""
     sizes = [int(tensor.shape[0]) for tensor in tensors_in(batch) if tensor.ndim]
+    if _is_list_of_samples(batch):
+        if required and {*sizes, len(batch)} != {len(batch)} and _may_be_batches(batch, sizes):
+            kind = type(batch[0]).__name__
+            raise MisconfigurationException(
+                f"The batch is a list of {len(batch)} objects ({kind}) whose tensors have {sizes[0]} rows each.",
+                expected=f"a batch that is clearly either {len(batch)} samples or {len(batch)} batches of {sizes[0]}.",
+                fix=_SPLIT_BATCH,
+            )
+        return len(batch)
     if required and len(set(sizes)) != 1:
         found = f"tensors with {sorted(set(sizes))} as their first dimensions" if sizes else "no tensor to cut"
         raise MisconfigurationException(
             f"The batch ({type(batch).__name__}) has {found}.",
             expected="the same number of samples first in each tensor.",
-            fix="define split_batch(self, batch, n) in the module, which returns a list of n batches.",
+            fix=_SPLIT_BATCH,
         )
     return sizes[0] if sizes else None
+
+
+def _is_list_of_samples(batch: Any) -> bool:
+    """Return whether a batch is a list with one mapping, tuple or dataclass for each sample."""
+    if not isinstance(batch, list) or not batch or isinstance(batch[0], (list, Tensor)) or not children(batch[0]):
+        return False
+    return all(type(one) is type(batch[0]) for one in batch)
+
+
+def _may_be_batches(batch: list[Any], sizes: Sequence[int]) -> bool:
+    """Return whether the entries may as well be batches, of several loaders: all values are tensors of one length."""
+    leaves, _ = flattened(batch)
+    return len(set(sizes)) == 1 and all(isinstance(leaf, Tensor) and leaf.ndim for leaf in leaves)
