@@ -25,7 +25,7 @@ from benchmarks.peers import LIGHTLIB, PLAIN
 __all__ = ["LIMIT", "Turns", "run"]
 
 LIMIT = 1.03
-LIMITED = ("fsdp", "ddp")  # lightlib does more than the step by hand in the others: docs/decisions/0059
+LIMITED = ("fsdp", "ddp")  # in tensor and pipeline, lightlib does more than the step by hand: docs/decisions/0059
 PROCESSES = 2
 WARM_UP = 10
 

@@ -365,7 +365,7 @@ def test_split_batch_and_compiled_layers() -> None:
 
 
 class Uncollated(Chain):
-    """Takes its batches as lists of samples, whose tensors have as many numbers as a batch has samples."""
+    """Takes lists of samples; each tensor in them has as many numbers as a batch has samples."""
 
     def training_step(self, batch, batch_idx):
         return super().training_step(default_collate(batch), batch_idx)

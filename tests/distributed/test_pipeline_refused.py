@@ -262,7 +262,7 @@ def test_a_list_of_samples_that_may_be_batches_of_several_loaders() -> None:
     with pytest.raises(AssertionError) as caught:
         ranks(2, loaders)
     text = str(caught.value)
-    assert "The batch is a list of 8 objects (dict) whose tensors have 4 rows each." in text
+    assert "The batch is a list of 8 objects (dict), and each tensor in them has 4 rows." in text
     assert "define split_batch(self, batch, n)" in text
 
 

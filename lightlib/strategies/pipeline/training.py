@@ -272,7 +272,7 @@ def _size(batch: Any, required: bool = False) -> int | None:
         if required and {*sizes, len(batch)} != {len(batch)} and _may_be_batches(batch, sizes):
             kind = type(batch[0]).__name__
             raise MisconfigurationException(
-                f"The batch is a list of {len(batch)} objects ({kind}) whose tensors have {sizes[0]} rows each.",
+                f"The batch is a list of {len(batch)} objects ({kind}), and each tensor in them has {sizes[0]} rows.",
                 expected=f"a batch that is clearly either {len(batch)} samples or {len(batch)} batches of {sizes[0]}.",
                 fix=_SPLIT_BATCH,
             )
