@@ -184,7 +184,7 @@ class StochasticWeightAveraging(Callback):
         return {
             "n_averaged": 0 if self._average is None else self._average.count,
             "latest_update_epoch": self._latest_update_epoch,
-            "scheduler_state": None if self._schedule is None else self._schedule.state_dict(),
+            "scheduler_state": self._saved_schedule if self._schedule is None else self._schedule.state_dict(),
             "finished": self._finished,
         }
 

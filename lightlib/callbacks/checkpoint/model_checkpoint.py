@@ -559,7 +559,7 @@ class ModelCheckpoint(NamedCheckpoints):
         pending = ledger.pending_save(self._epoch, candidates)
         return {
             **ledger.state(self.monitor, self.dirpath),
-            OURS: {**pending, **position, **self._direction.state(self.mode)},
+            OURS: {**pending, **position, **self._direction.state(self.mode), **(self._restored or {})},
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -149,7 +149,8 @@ class ThroughputMonitor(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the totals and the counted operations."""
-        totals = {name: asdict(stage.totals) for name, stage in self._stages.items()}
+        known = self._loaded | {name: stage.totals for name, stage in self._stages.items()}
+        totals = {name: asdict(each) for name, each in known.items()}
         return {"totals": totals, "counted": {name: list(pair) for name, pair in self._counted.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
