@@ -87,6 +87,8 @@ class IndexStream:
     def __iter__(self) -> Iterator[Any]:
         self._drawing = self._drawn()
         self._ready = []
+        self._recent.clear()  # of the pass before: this one may be saved before it draws
+        self._drawn_so_far = 0
         return chain.from_iterable(chain(self._ready, self._drawing))  # then no Python of ours runs
 
     def start_epoch(self) -> None:
@@ -137,7 +139,6 @@ class IndexStream:
             set_rng_state(present["global"])
         self._skip = None
         items: Iterator[Any] = chain(pending, first, drawn)
-        self._recent.clear()
         self._drawn_so_far = skip
         if self._draws_late:
             items = self._remembered(items)

@@ -10,6 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset
 
 from lightlib.data import sharding
 from lightlib.data.combined import CombinedLoader
+from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.data.train import TrainData
 from lightlib.report import PossibleUserWarning
 from tests.data.reads import (
@@ -90,6 +91,32 @@ class TestOneLoader:
             (source,) = pickle.loads(state)["sources"]
             assert (source["began"] is None) == (not batch)
             assert batch or "pending" not in source
+
+    @pytest.mark.parametrize("kind", IN_THIS_PROCESS)
+    def test_an_epoch_that_has_begun_and_read_nothing(self, kind):
+        """A run that is stopped at the end of an epoch saves there."""
+
+        def rest(data):
+            found = []
+            while not data.exhausted:
+                found.append((plain(next(data)), step()))
+            return found
+
+        seeded(11)
+        data = TrainData(IN_THIS_PROCESS[kind], 1.0, None)
+        data.start_epoch(0, 0)
+        assert rest(data)
+        data.end_epoch()
+        data.start_epoch(1, 0)
+        state, numbers = through_a_file(data.state_dict()), rng_state()
+        seeded(12)
+        resumed = TrainData(IN_THIS_PROCESS[kind], 1.0, None)
+        assert resumed.load_state_dict(state) == 0
+        set_rng_state(numbers)
+        resumed.start_epoch(1, 0)
+        found = rest(resumed)
+        set_rng_state(numbers)
+        assert found == rest(data)
 
     @pytest.mark.parametrize("kind", ["shuffled", "own generator", "a data set with generators", "a batch sampler"])
     def test_a_plain_loop_reads_the_same(self, kind):

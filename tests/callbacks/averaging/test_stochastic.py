@@ -226,7 +226,7 @@ class TestResume:
         assert resumed.state_dict() == trainer.callbacks[0].state_dict()
 
     @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler")
-    def test_of_the_end_goes_on_with_the_average(self, tmp_path):
+    def test_of_the_end_continues_the_average(self, tmp_path):
         options = {**UNVALIDATED, "enable_checkpointing": False}
         trainer = L.Trainer(**QUIET, **options, max_epochs=EPOCHS, callbacks=[swa()])
         module = fit(trainer=trainer, module=Scheduled(norm=False))
