@@ -190,8 +190,9 @@ class Source:
         began = self.began if turn is None or turn == self.turn else self._before
         return {"began": began, "generators": states_of(self.generators)}
 
-    def drawn_ahead(self, used: int) -> list[Any]:
-        return [] if self.stream is None else self.stream.drawn_ahead(used)
+    def drawn_ahead(self, used: int, turn: int = 0) -> list[Any]:
+        """Return the indices that the pass number `turn` drew for workers, after so many were used."""
+        return self.stream.drawn_ahead(used) if self.stream is not None and turn == self.turn else []
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         set_states(self.generators, state.get("generators", ()))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.conventions import tolerate
-from lightlib.data.combined import Place
-from lightlib.data.generators import states_of
+from lightlib.data.combined import Counts, Place
 from lightlib.data.lengths import nothing_read, refuse_other_ends
 from lightlib.data.prefetch import END, Prefetch
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
@@ -77,7 +76,8 @@ class TrainData:
         self._workers_started = False
         self._read: Callable[[], Any] = _read_nothing
         self._ahead: Any = END
-        self._before_ahead: tuple[list[Any], list[Any], Any, list[Any]] | None = None  # states when `_ahead` was read
+        # when `_ahead` was read: states of loaders and of sources, random numbers, drawn indices
+        self._before_ahead: tuple[list[Any], list[dict[str, Any]], Any, list[list[Any]]] | None = None
         self._restored: dict[str, Any] | None = None
         self._from_start = False  # read the saved epoch again from its start, in the same order
         self._kept: Any = END  # the batch that ran when the checkpoint was written
@@ -104,8 +104,8 @@ class TrainData:
 
     @property
     def rereads_exactly(self) -> bool:
-        """Whether reading the last batch again gives the same one: no loader has a position, or draws here."""
-        return not self.loaded.is_stateful and not any(source.draws_here for source in self.sources)
+        """Whether reading the last batch again gives the same one: from one loader without a position, with workers."""
+        return self.loaded.is_single and not self.loaded.is_stateful and not self.sources[0].draws_here
 
     @property
     def expected_batches(self) -> float:
@@ -247,12 +247,14 @@ class TrainData:
     def _resume(self, batch: int, saved: dict[str, Any] | None) -> Iterator[Any]:
         """Return the iterator of an epoch, starting at batch number `batch`."""
         states: list[Any] = (saved or {}).get("sources") or [None] * len(self.sources)
+        if saved and saved.get("size", 1) != self.loaded.size:  # what was drawn for other processes is drawn again
+            states = [{**state, "pending": ()} for state in states]
         if self.loaded.is_single:
             return self.sources[0].begin_at(batch, 0, states[0])
         known = self._saved_place(batch, saved)
         self._place = place = known or Place(len(self.sources))
         if known is None:  # the position in each loader is unknown: all are read again
-            states = [state and {**state, "loader": None} for state in states]
+            states = [state and {**state, "loader": None, "pending": ()} for state in states]
         to_resume = set(range(len(self.sources)))
 
         def begin(loader: int) -> Iterator[Any]:
@@ -267,6 +269,20 @@ class TrainData:
         if known is None and batch:
             next(islice(iterator, batch - 1, None), None)
         return iterator
+
+    def _counts_at(self, batches: int) -> Counts | None:
+        """Return the position in each loader after so many batches of this epoch; None when it is unknown."""
+        if self.loaded.is_single:
+            return batches, (batches,), (0,)
+        known = next((counts for counts in self._place.last_two if counts[0] == batches), None)
+        place = self.loaded.combined.place_of(batches) if known is None else None
+        return place.now if place is not None else known
+
+    def _drawn_ahead(self, counts: Counts | None) -> list[list[Any]]:
+        """Return for each loader the indices that were drawn and not used, at a position in all of them."""
+        if counts is None:
+            return [[] for _ in self.sources]
+        return [source.drawn_ahead(used, turn) for source, used, turn in zip(self.sources, *counts[1:], strict=False)]
 
     def _saved_place(self, batch: int, saved: dict[str, Any] | None) -> Place | None:
         """Return the position in each loader; computed from their lengths when the number of processes has changed."""
@@ -314,10 +330,11 @@ class TrainData:
         return batch
 
     def _look_ahead(self, used: int) -> None:
-        draws = any(source.draws_here for source in self.sources)
-        generators = [states_of(source.generators) for source in self.sources]
-        drawn = self.loaded.drawn_ahead(used)
-        self._before_ahead = self.loaded.states(), generators, rng_state() if draws else None, drawn
+        sources = self.sources
+        draws = len(sources) > 1 or any(source.draws_here or source.stream is not None for source in sources)
+        states = [source.state_dict() for source in sources]
+        drawn = self._drawn_ahead(self._counts_at(used))
+        self._before_ahead = self.loaded.states(), states, rng_state() if draws else None, drawn
         self._ahead = next(self._iterator, END)  # type: ignore[arg-type]
         if self.loaded.agrees and self._share is not None and any(self._share.gather(self._ahead is END)):
             self._ahead = END
@@ -417,26 +434,23 @@ class TrainData:
             return dict(self._restored)
         repeats = done is not None and done < self.position and not loaded.is_stateful and not keeps
         batches = self.position - repeats
-        place = self._place.now if self._place.batches == batches else self._place.before
-        turns = [None] * len(self.sources) if loaded.is_single else place[2]
-        sources = [source.state_dict(turn) for source, turn in zip(self.sources, turns, strict=False)]
-        if self._before_ahead is not None:
-            states, generators, ahead, drawn = self._before_ahead
+        counts = self._counts_at(batches)
+        place = counts or self._place.before
+        if self._before_ahead is not None and not repeats:
+            states, sources, ahead, drawn = self._before_ahead
+            sources = [dict(source) for source in sources]
         else:
-            states, generators, ahead, drawn = loaded.states(), [], None, []
-        if repeats or self._before_ahead is None:
-            drawn = loaded.drawn_ahead(batches)
+            turns = [None] * len(self.sources) if loaded.is_single else place[2]
+            sources = [source.state_dict(turn) for source, turn in zip(self.sources, turns, strict=False)]
+            states, ahead, drawn = loaded.states(), None, self._drawn_ahead(counts)
         for source, state in zip(sources, states, strict=False):
             source["loader"] = state
-        for source, state in zip(sources, generators, strict=False):
-            source["generators"] = state
         begun = self._iterator is not None
-        if not batches and not begun:  # what was drawn belongs to the epoch that has ended
-            drawn = []
-            for source in sources:
+        for source, items in zip(sources, drawn, strict=False):
+            if not batches and not begun:  # what was drawn belongs to the epoch that has ended
                 source["began"] = None
-        if drawn:
-            sources[0]["pending"] = drawn
+            elif items:
+                source["pending"] = items
         return {
             "batches": batches,
             "kept": int(keeps),

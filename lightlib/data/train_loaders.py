@@ -177,10 +177,6 @@ class TrainLoaders:
         """Return the states of loaders that keep their position themselves."""
         return [source.own_state() for source in self.sources] if self.is_stateful else []
 
-    def drawn_ahead(self, used: int) -> list[Any]:
-        """Return the indices that were drawn but not used, after `used` batches."""
-        return self.sources[0].drawn_ahead(used) if self.is_single else []
-
     def describe(self) -> dict[str, Any]:
         """Return a description of the data, as plain values, to compare with that of another run."""
         loaders = [

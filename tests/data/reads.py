@@ -58,6 +58,27 @@ class OwnOrder(Sampler):
             yield int(self.numbers.integers(self.n))
 
 
+class UnsizedOrder(Sampler):
+    """An order without a length from the global generators, drawn as it is read or at its start."""
+
+    def __init__(self, n, late):
+        self.n, self.late = n, late
+
+    def __iter__(self):
+        drawn = (random.randrange(self.n) for _ in range(self.n))
+        yield from drawn if self.late else torch.randperm(self.n).tolist()
+
+
+class LateOrder(UnsizedOrder):
+    """An order with a length from the global generators, drawn as it is read."""
+
+    def __init__(self, n):
+        super().__init__(n, late=True)
+
+    def __len__(self):
+        return self.n
+
+
 class Stream(IterableDataset):
     """A stream that shuffles when it begins; its samples have noise when `noise`."""
 
@@ -189,18 +210,25 @@ def step():
     return float(torch.rand(3).sum()) + random.random() + numpy.random.rand()
 
 
-def read_all(make, epochs=3, saves=True, **arguments):
-    """Read epochs, with draws in between; return the items, and a checkpoint for each place."""
+def read_all(make, epochs=3, saves=True, begun=None, **arguments):
+    """Read epochs, with draws in between; return the items, and a checkpoint for each place.
+
+    Args:
+        begun: A list that gets the checkpoint of each epoch that has begun and read nothing, as a run has one that was
+            stopped at the end of the epoch before.
+    """
     seeded(11)
     data = TrainData(make, arguments.pop("limit", 1.0), None, **arguments)
     seen, saved = [], []
 
-    def save(epoch, batch):
+    def save(epoch, batch, places=saved):
         if saves:
-            saved.append((epoch, batch, len(seen), pickle.dumps(data.state_dict()), rng_state()))
+            places.append((epoch, batch, len(seen), pickle.dumps(data.state_dict()), rng_state()))
 
     for epoch in range(epochs):
         data.start_epoch(epoch, 0)
+        if begun is not None:
+            save(epoch, 0, begun)
         while not data.exhausted:
             seen.append((plain(next(data)), step()))
             save(epoch, data.position)
@@ -255,7 +283,8 @@ def check(make, only=None, between=None, **arguments):
 
 
 def _check(make, only, between, arguments):
-    whole, saved = read_all(make, **arguments)
+    begun = []
+    whole, saved = read_all(make, begun=begun, **arguments)
     gc.collect()
     unsaved, _ = read_all(make, saves=False, **arguments)
     assert whole == unsaved, "saving changes nothing"
@@ -269,6 +298,11 @@ def _check(make, only, between, arguments):
             assert rest == whole[done:], where
             later = [state for *_, state, _ in (saved[place:][:1] + saved[place + 1 :][-1:])]
             assert list(map(compared, states)) == list(map(compared, later)), where
+    for epoch, batch, done, state, numbers in begun:
+        if between is None or epoch in between:
+            rest = read_rest(make, epoch, batch, through_a_file(pickle.loads(state)), numbers, **arguments)
+            gc.collect()
+            assert rest == whole[done:], f"resumed where epoch {epoch} had begun"
     return whole
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset
 
 from lightlib.data import sharding
 from lightlib.data.combined import CombinedLoader
-from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.data.train import TrainData
 from lightlib.report import PossibleUserWarning
 from tests.data.reads import (
@@ -18,12 +18,14 @@ from tests.data.reads import (
     Keeps,
     KeepsByIndex,
     Knows,
+    LateOrder,
     Noise,
     OwnNoise,
     OwnOrder,
     SizedStream,
     Stream,
     Unsized,
+    UnsizedOrder,
     check,
     plain,
     read_all,
@@ -49,6 +51,10 @@ IN_THIS_PROCESS = {
     ),
     "an order that is drawn as it is read": lambda: DataLoader(Noise(), 4, sampler=OwnOrder(22)),
     "a batch sampler": lambda: DataLoader(Noise(), batch_sampler=BatchSampler(OwnOrder(22), 5, True)),
+    "an order without a length": lambda: DataLoader(Noise(), 4, sampler=UnsizedOrder(22, late=False)),
+    "an order without a length, drawn as it is read": lambda: DataLoader(
+        Noise(), 4, sampler=UnsizedOrder(22, late=True)
+    ),
     "a data set with generators": lambda: DataLoader(OwnNoise(), 4, shuffle=True),
     "without batches": lambda: DataLoader(Noise(7), batch_size=None, shuffle=True),
     "a stream": lambda: DataLoader(Stream(noise=True), 4),
@@ -61,6 +67,9 @@ WITH_WORKERS = {
     "shuffled": lambda **more: DataLoader(Noise(), 4, shuffle=True, num_workers=2, **more),
     "own generator": lambda **more: DataLoader(Noise(), 4, shuffle=True, num_workers=2, generator=own(), **more),
     "a data set with generators": lambda **more: DataLoader(OwnNoise(), 4, shuffle=True, num_workers=2, **more),
+    "an order without a length": lambda **more: DataLoader(
+        Noise(36), 4, sampler=UnsizedOrder(36, late=True), num_workers=2, **more
+    ),
     "a stream": lambda **more: DataLoader(Stream(noise=True), 4, num_workers=2, **more),
     "a stream with a length": lambda **more: DataLoader(SizedStream(24, noise=True), 4, num_workers=2, **more),
 }
@@ -91,32 +100,6 @@ class TestOneLoader:
             (source,) = pickle.loads(state)["sources"]
             assert (source["began"] is None) == (not batch)
             assert batch or "pending" not in source
-
-    @pytest.mark.parametrize("kind", IN_THIS_PROCESS)
-    def test_an_epoch_that_has_begun_and_read_nothing(self, kind):
-        """A run that is stopped at the end of an epoch saves there."""
-
-        def rest(data):
-            found = []
-            while not data.exhausted:
-                found.append((plain(next(data)), step()))
-            return found
-
-        seeded(11)
-        data = TrainData(IN_THIS_PROCESS[kind], 1.0, None)
-        data.start_epoch(0, 0)
-        assert rest(data)
-        data.end_epoch()
-        data.start_epoch(1, 0)
-        state, numbers = through_a_file(data.state_dict()), rng_state()
-        seeded(12)
-        resumed = TrainData(IN_THIS_PROCESS[kind], 1.0, None)
-        assert resumed.load_state_dict(state) == 0
-        set_rng_state(numbers)
-        resumed.start_epoch(1, 0)
-        found = rest(resumed)
-        set_rng_state(numbers)
-        assert found == rest(data)
 
     @pytest.mark.parametrize("kind", ["shuffled", "own generator", "a data set with generators", "a batch sampler"])
     def test_a_plain_loop_reads_the_same(self, kind):
@@ -190,6 +173,10 @@ PAIRS = {
         "a": DataLoader(Noise(9), 4, shuffle=True, generator=own()),
         "b": DataLoader(OwnNoise(22), 4, sampler=OwnOrder(22)),
     },
+    "with an order without a length": lambda: {
+        "a": DataLoader(Noise(9), 4, sampler=UnsizedOrder(9, late=True)),
+        "b": DataLoader(Noise(22), 4, sampler=UnsizedOrder(22, late=False)),
+    },
     "with a stream": lambda: {"a": DataLoader(Stream(9), 4), "b": DataLoader(Noise(22), 4, shuffle=True)},
     "with an iterable": lambda: {"a": DataLoader(Noise(9), 4, shuffle=True), "b": Unsized(5)},
     "with a list": lambda: {"a": [torch.tensor([i]) for i in range(2)], "b": DataLoader(Noise(22), 4, shuffle=True)},
@@ -215,13 +202,23 @@ class TestSeveralLoaders:
         check(lambda: CombinedLoader(PAIRS["shuffled"](), mode), limit=limit)
 
     @pytest.mark.processes
+    @pytest.mark.parametrize("order", [lambda n: None, LateOrder, partial(UnsizedOrder, late=True)])
     @pytest.mark.parametrize("mode", ["max_size", "max_size_cycle", "sequential"])
-    def test_with_workers(self, mode):
-        def make():
-            arguments = {"batch_size": 4, "shuffle": True, "num_workers": 1}
-            return CombinedLoader([DataLoader(Noise(9), **arguments), DataLoader(Noise(22), **arguments)], mode)
+    def test_with_workers(self, mode, order):
+        """Each loader's workers have been given indices that a resumed run must not draw again."""
 
-        check(make, **FEW)
+        def make():
+            orders = [(n, order(n)) for n in (21, 36)]
+            loaders = [DataLoader(Noise(n), 4, not own, sampler=own, num_workers=1) for n, own in orders]
+            return CombinedLoader(loaders, mode)
+
+        check(make, epochs=2, only=(2, 6, 9), between=(1,))
+
+    def test_the_last_batch_of_several_is_kept_and_not_read_again(self):
+        """A loader may have begun again for it."""
+        loader = DataLoader(Noise(8), 4, num_workers=1)
+        assert TrainData(lambda: loader, 1.0, None).rereads_exactly
+        assert not TrainData(lambda: [loader, loader], 1.0, None).rereads_exactly
 
     @pytest.mark.processes
     def test_a_short_loader_draws_anew_when_it_begins_again(self):
