@@ -171,8 +171,10 @@ def _only_to_resume(run: Run) -> LightlibState:
         own["unfinished"] = unfinished
     if buffers := strategy.own_buffers():
         own["buffers"] = buffers
-    if strategy.world_size > 1 and train_data is not None and not train_data.loaded.is_sharded:
-        own["data"] = data  # each process reads what its own sampler draws
+    if strategy.world_size > 1 and train_data is not None and data is not None:
+        drawn = data["ahead"] is not None or any(source["generators"] for source in data["sources"])
+        if drawn or not train_data.loaded.is_sharded:
+            own["data"] = data  # each process reads what its own sampler and data set draw
     ours: dict[str, Any] = {
         "data": data,
         "begun": run.begun,
