@@ -1,0 +1,1 @@
+"""Experiments: hyperparameter search whose trials are fits."""

@@ -1,0 +1,180 @@
+"""Storage: opens the folder or database that holds a ledger, and is patient with one that does not answer."""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lightlib import report
+from lightlib.errors import LightlibError, MisconfigurationException
+from lightlib.experiment.ledger.journal import JournalFile, is_on_network
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+JOURNAL = "journal.log"
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
+_LONGEST_PAUSE = 30.0
+T = TypeVar("T")
+
+
+class StorageUnreachable(LightlibError, OSError):  # noqa: N818  it says what is the matter
+    """The storage has not answered for as long as the worker was told to wait."""
+
+
+def is_database(place: str) -> bool:
+    """Whether a storage is named by a URL, and not by a folder.
+
+    Example:
+        >>> is_database("postgresql+psycopg://me@host/db"), is_database("experiments/mnist")
+        (True, False)
+    """
+    return "://" in place
+
+
+def masked(url: object) -> str:
+    """Return a URL, or a text with one, without its password.
+
+    Example:
+        >>> masked("postgresql+psycopg://me:secret@host/db")
+        'postgresql+psycopg://me:***@host/db'
+    """
+    return _PASSWORD.sub(r"\1:***@", str(url))
+
+
+def open_storage(place: str | Path) -> BaseStorage:
+    """Open the storage of an experiment; tables are created where they are missing.
+
+    Args:
+        place: A folder, created if it is missing, or the URL of a database as SQLAlchemy writes it:
+            ``postgresql+psycopg://user@host/database``.
+
+    Raises:
+        MisconfigurationException: The URL is not one, its driver is not installed, or it is SQLite on a file system
+            of several machines, which damages it.
+        StorageUnreachable: The database does not answer.
+    """
+    from optuna.storages import JournalStorage
+
+    if not is_database(str(place)):
+        folder = Path(place)
+        folder.mkdir(parents=True, exist_ok=True)
+        return JournalStorage(JournalFile(folder / JOURNAL))
+    _refuse_shared_sqlite(str(place))
+    return _database(str(place))
+
+
+def _database(url: str) -> BaseStorage:
+    from optuna.storages import RDBStorage, get_storage
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+
+    try:
+        return get_storage(RDBStorage(url, engine_kwargs={"pool_pre_ping": True}))
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise MisconfigurationException(
+            f"The storage {masked(url)!r} is no database's URL: {masked(error)}",
+            expected="postgresql+psycopg://user@host/database, or a folder.",
+            fix="--storage postgresql+psycopg://…, with the password in the environment (PGPASSWORD) or in ~/.pgpass",
+        ) from None
+    except ImportError as error:
+        raise MisconfigurationException(
+            f"The storage {masked(url)!r} needs a package that is not installed: {masked(error)}",
+            expected="the driver that the URL names.",
+            fix="pip install 'psycopg[binary]'",
+        ) from None
+    except OperationalError as error:
+        raise StorageUnreachable(
+            f"The storage {masked(url)!r} does not answer: {masked(error.orig)}",
+            expected="a database that runs, and lets this user in.",
+            fix="check host, port, user and password; `psql` with the same values must connect.",
+        ) from None
+
+
+def _refuse_shared_sqlite(url: str) -> None:
+    kind, _, path = url.partition(":///")
+    if kind.startswith("sqlite") and path and is_on_network(Path(path).absolute().parent):
+        raise MisconfigurationException(
+            f"The storage {url!r} is an SQLite file on a file system of several machines, where SQLite damages it.",
+            expected="a folder, whose journal is made for this, or PostgreSQL.",
+            fix=f"--storage {Path(path).absolute().parent}",
+        )
+
+
+def this_machine_only(url: str, first: str | None) -> str:
+    """Return the name of this machine; refuse it where an SQLite file belongs to another one.
+
+    Args:
+        url: Of the storage.
+        first: The machine that created the experiment; None for this one.
+
+    Raises:
+        MisconfigurationException: The storage is SQLite, and was created on another machine.
+    """
+    here = socket.gethostname()
+    if url.startswith("sqlite") and first not in (None, here):
+        raise MisconfigurationException(
+            f"The experiment is in an SQLite file of the machine {first!r}, and this is {here!r}.",
+            expected="workers on one machine; SQLite over a network damages its file.",
+            fix="PostgreSQL, or a folder on a file system that both machines see.",
+        )
+    return here
+
+
+class Patience:
+    """Makes calls of a storage again while it does not answer.
+
+    A call may have been made although its answer was lost. All that the ledger writes may be written twice.
+
+    Args:
+        seconds: How long one call may take in all. Default: ten minutes.
+        sleep: Waits so many seconds.
+        clock: Returns seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        seconds: float = 600.0,
+        sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds, self._sleep, self._clock = seconds, sleep, clock
+
+    def call(self, act: Callable[..., T], *args: Any) -> T:
+        """Make a call, again with longer and longer pauses while the storage does not answer.
+
+        Raises:
+            StorageUnreachable: It has not answered for so long.
+        """
+        began, pause = self._clock(), 0.1
+        while True:
+            try:
+                return act(*args)
+            except Exception as error:  # noqa: BLE001  which ones depends on the driver
+                if not is_unreachable(error):
+                    raise
+                waited = self._clock() - began
+                if waited >= self._seconds:
+                    raise StorageUnreachable(
+                        f"The storage has not answered for {waited:.0f} s: {masked(error)}",
+                        expected="a storage that answers, or one that comes back in time.",
+                        fix="start the database; the same command goes on. --storage-patience sets the time.",
+                    ) from None
+                if pause > _LONGEST_PAUSE / 10:
+                    report.warn(f"The storage does not answer; trying again: {masked(error).splitlines()[0]}")
+                self._sleep(pause * (0.5 + random.random() / 2))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether an error says that a database could not be asked, not that what it was asked was wrong."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import DBAPIError, OperationalError
+
+    if isinstance(error, StorageInternalError):
+        error = error.__cause__ or error
+    return isinstance(error, OperationalError) or (isinstance(error, DBAPIError) and error.connection_invalidated)
