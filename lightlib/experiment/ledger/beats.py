@@ -101,7 +101,7 @@ def has_ended(owner: Mapping[str, Any]) -> bool:
     here = this_process()
     if owner.get("started") is None or any(owner.get(name) != here[name] for name in ("host", "space")):
         return False
-    return _started(owner["pid"]) != owner["started"]
+    return bool(_started(owner["pid"]) != owner["started"])
 
 
 def _space() -> str | None:

@@ -8,13 +8,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from optuna.storages.journal import BaseJournalFileLock, JournalFileBackend, JournalFileOpenLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 # Where `flock` of one machine is not known to hold on another one.
 _NETWORK = ("nfs", "cifs", "smb", "9p", "ceph", "lustre", "gpfs", "beegfs", "afs", "glusterfs", "fuse")
 _MOUNTS = Path("/proc/self/mounts")
+
+
+class Lock(Protocol):
+    """What only one process holds at a time."""
+
+    def acquire(self) -> bool: ...
+    def release(self) -> None: ...
 
 
 class JournalFile(JournalFileBackend):
@@ -34,26 +41,24 @@ class JournalFile(JournalFileBackend):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._own = Path(path)
-        self._exclusive: BaseJournalFileLock = (
+        self._exclusive: Lock = (
             JournalFileOpenLock(str(path)) if is_on_network(self._own.parent) else KernelLock(self._own)
         )
-        super().__init__(str(path), self._exclusive)
+        super().__init__(str(path), self._exclusive)  # type: ignore[arg-type]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
         with _held(self._exclusive), self._own.open("r+b", buffering=0) as file:
             end = _without_torn_line(file, self._own)
             try:
-                written = file.write(text.encode())
-                if written != len(text.encode()):
-                    raise OSError(f"{self._own}: only {written} bytes were written")
+                _write_all(file, text.encode())
                 os.fsync(file.fileno())
             except OSError:
                 file.truncate(end)
                 raise
 
 
-class KernelLock(BaseJournalFileLock):
+class KernelLock:
     """A lock that the kernel releases when its holder dies; within a process one thread may hold it at a time.
 
     Args:
@@ -83,12 +88,17 @@ class KernelLock(BaseJournalFileLock):
 
 
 @contextmanager
-def _held(lock: BaseJournalFileLock) -> Iterator[None]:
+def _held(lock: Lock) -> Iterator[None]:
     lock.acquire()
     try:
         yield
     finally:
         lock.release()
+
+
+def _write_all(file: Any, content: bytes) -> None:
+    while content:  # a disk that becomes full takes a part, and refuses the next one
+        content = content[file.write(content) :]
 
 
 def _without_torn_line(file: Any, path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ _STATES: Mapping[Ending, TrialState] = {
 }
 
 
-class LostAttempt(LightlibError):  # noqa: N818  named as the docs name it
+class LostAttempt(LightlibError):
     """The attempt has been ended by another worker, which took this one for dead: what it does no longer counts."""
 
 
@@ -138,18 +139,14 @@ class Ledger:
         """End an attempt whose owner is dead, in the way that the owner has written; else it is lost."""
         now = self.fresh(attempt)
         if now.state == "running":
-            try:
+            with suppress(UpdateFinishedTrialError):  # ended by another worker, or by its owner, who lives
                 self._carry_out(now, now.end or {"reason": "lost", "value": None})
-            except UpdateFinishedTrialError:  # by another worker, or by its owner, who lives
-                pass
 
     def discard(self, attempt: Attempt) -> None:
         """End an attempt that is void."""
-        try:
+        with suppress(UpdateFinishedTrialError):
             self._ask(self.storage.set_trial_system_attr, attempt.id, END, {"reason": "void", "value": None})
             self._ask(self.storage.set_trial_state_values, attempt.id, TrialState.FAIL)
-        except UpdateFinishedTrialError:
-            pass
 
     def _carry_out(self, attempt: Attempt, end: Mapping[str, Any]) -> None:
         reason: Ending = end["reason"]
@@ -157,7 +154,7 @@ class Ledger:
             now = self.snapshot()
             again = reason != "failed" or now.failures(attempt.trial) < self.max_restarts
             if again and not any(one.before == attempt.number for one in now.attempts):
-                self.add(attempt.successor(reason))  # type: ignore[arg-type]
+                self.add(attempt.successor(reason))
         values = [end["value"]] if reason == "completed" else None
         self._ask(self.storage.set_trial_state_values, attempt.id, _STATES.get(reason, TrialState.FAIL), values)
 

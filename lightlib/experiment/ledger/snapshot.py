@@ -8,7 +8,16 @@ from typing import Any, Literal
 from lightlib.experiment.ledger.attempt import CONTINUES, Attempt
 
 State = Literal["waiting", "running", "paused", "completed", "stopped", "errored", "invalid", "canceled"]
-_STATES: dict[str, State] = {"failed": "errored", "lost": "waiting", "interrupted": "waiting"}
+_STATES: dict[str, State] = {
+    "failed": "errored",
+    "lost": "waiting",
+    "interrupted": "waiting",
+    "paused": "paused",
+    "completed": "completed",
+    "stopped": "stopped",
+    "invalid": "invalid",
+    "canceled": "canceled",
+}
 
 
 class Snapshot:
@@ -70,7 +79,9 @@ class Snapshot:
     def state_of(self, trial: int) -> State:
         """Return the state of a trial that users are shown."""
         last = self.last(trial)
-        return last.state if last.ended_as is None else _STATES.get(last.ended_as, last.ended_as)  # type: ignore[return-value]
+        if last.ended_as is None:
+            return "waiting" if last.state == "waiting" else "running"
+        return _STATES[last.ended_as]
 
     def is_void(self, attempt: Attempt) -> bool:
         """Whether an attempt does not hold."""

@@ -23,7 +23,7 @@ _LONGEST_PAUSE = 30.0
 T = TypeVar("T")
 
 
-class StorageUnreachable(LightlibError, OSError):  # noqa: N818  it says what is the matter
+class StorageUnreachable(LightlibError, OSError):
     """The storage has not answered for as long as the worker was told to wait."""
 
 
@@ -154,7 +154,7 @@ class Patience:
         while True:
             try:
                 return act(*args)
-            except Exception as error:  # noqa: BLE001  which ones depends on the driver
+            except Exception as error:
                 if not is_unreachable(error):
                     raise
                 waited = self._clock() - began
@@ -166,7 +166,7 @@ class Patience:
                     ) from None
                 if pause > _LONGEST_PAUSE / 10:
                     report.warn(f"The storage does not answer; trying again: {masked(error).splitlines()[0]}")
-                self._sleep(pause * (0.5 + random.random() / 2))
+                self._sleep(pause * random.uniform(0.5, 1))  # noqa: S311  so that workers do not ask all at once
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
 
