@@ -40,6 +40,7 @@ ORDER = (
     "compat.tools > compat.internals > compat > compat.plugins",
     "compat.shims.lightning | compat.shims.lightning_fabric | compat.shims.pytorch_lightning | testing",
     "config.yaml > config.errors > config",
+    "experiment.search > experiment",
     "cli > command.doctor > command.plot > command",
     "__init__ > __main__",
 )
