@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 pytest.importorskip("optuna")
@@ -57,7 +59,9 @@ class TestAdd:
 
 class TestClaim:
     def test_one_worker_gets_it(self, tmp_path):
-        ledgers = [Ledger(open_storage(tmp_path), "experiment") for _ in range(3)]
+        with ExitStack() as stack:
+            storages = [stack.enter_context(open_storage(tmp_path)) for _ in range(3)]
+        ledgers = [Ledger(storage, "experiment") for storage in storages]
         ledgers[0].add(Entry(0))
         attempts = [ledger.snapshot().last(0) for ledger in ledgers]
         assert [

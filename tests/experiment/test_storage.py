@@ -34,28 +34,35 @@ def test_passwords_are_masked(text, expected):
 @pytest.mark.parametrize("place", ["experiments/new", "sqlite:///study.db"])
 def test_a_folder_and_a_file_are_created_and_found_again(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Ledger(open_storage(place), "experiment").add(Entry(0, more={"bracket": 1}))
-    found = Ledger(open_storage(place), "experiment").snapshot()
+    with open_storage(place) as storage:
+        Ledger(storage, "experiment").add(Entry(0, more={"bracket": 1}))
+    with open_storage(place) as storage:
+        found = Ledger(storage, "experiment").snapshot()
     assert found.last(0).more == {"bracket": 1}
+
+
+def opened(place):
+    with open_storage(place):
+        pass
 
 
 class TestRefused:
     def test_no_url_of_a_database(self):
         with pytest.raises(MisconfigurationException, match="is no database's URL") as error:
-            open_storage("mongodb://me:secret@host/db")
+            opened("mongodb://me:secret@host/db")
         assert "secret" not in str(error.value)
         assert "Expected: postgresql+psycopg://" in str(error.value)
 
     def test_a_driver_that_is_missing(self):
         with pytest.raises(MisconfigurationException, match="needs a package that is not installed") as error:
-            open_storage("postgresql+pg8000://me:secret@127.0.0.1/db")
+            opened("postgresql+pg8000://me:secret@127.0.0.1/db")
         assert "secret" not in str(error.value)
 
     @pytest.mark.processes
     def test_a_database_that_does_not_answer(self, free_port):
         pytest.importorskip("psycopg")
         with pytest.raises(StorageUnreachable, match="does not answer") as error:
-            open_storage(f"postgresql+psycopg://me:secret@127.0.0.1:{free_port}/db")
+            opened(f"postgresql+psycopg://me:secret@127.0.0.1:{free_port}/db")
         assert "secret" not in str(error.value)
         assert "Fix: check host, port" in str(error.value)
         assert error.value.__cause__ is None
@@ -63,7 +70,7 @@ class TestRefused:
     def test_sqlite_on_a_file_system_of_several_machines(self, tmp_path, monkeypatch):
         monkeypatch.setattr(storage, "is_on_network", lambda folder: True)
         with pytest.raises(MisconfigurationException, match="where SQLite damages it"):
-            open_storage(f"sqlite:///{tmp_path}/study.db")
+            opened(f"sqlite:///{tmp_path}/study.db")
         assert not (tmp_path / "study.db").exists()
 
     def test_sqlite_of_another_machine(self):
@@ -88,6 +95,13 @@ def away():
     return error
 
 
+def within_a_transaction():
+    """What SQLAlchemy says when the connection was lost earlier in the same transaction."""
+    error = StorageInternalError("An exception is raised during the commit.")
+    error.__cause__ = sqlalchemy.exc.PendingRollbackError("Can't reconnect until invalid transaction is rolled back.")
+    return error
+
+
 class TestPatience:
     def patient(self, seconds=600.0):
         waits, clock = [], [0.0]
@@ -101,7 +115,7 @@ class TestPatience:
     @pytest.mark.filterwarnings("ignore:The storage does not answer")
     def test_calls_are_made_again_with_longer_pauses(self):
         patience, waits = self.patient()
-        answers = [away(), away(), away(), away(), away(), away(), 7]
+        answers = [away(), within_a_transaction(), away(), away(), away(), away(), 7]
 
         def act(number):
             answer = answers.pop(0)

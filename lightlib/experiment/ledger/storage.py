@@ -6,7 +6,8 @@ import random
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,11 +16,12 @@ from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.ledger.journal import JournalFile, is_on_network
 
 if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
+    from optuna.storages import BaseStorage, RDBStorage
 
 JOURNAL = "journal.log"
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
 _LONGEST_PAUSE = 30.0
+_WHILE_OTHERS_CREATE = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds
 T = TypeVar("T")
 
 
@@ -47,34 +49,47 @@ def masked(url: object) -> str:
     return _PASSWORD.sub(r"\1:***@", str(url))
 
 
-def open_storage(place: str | Path) -> BaseStorage:
-    """Open the storage of an experiment; tables are created where they are missing.
+@contextmanager
+def open_storage(place: str | Path, patience: Patience | None = None) -> Iterator[BaseStorage]:
+    """Open the storage of an experiment, and close its connections on exit; tables are created if they are missing.
 
     Args:
         place: A folder, created if it is missing, or the URL of a database as SQLAlchemy writes it:
             ``postgresql+psycopg://user@host/database``.
+        patience: With a database that does not answer yet. Default: none, so that a wrong URL is told at once.
 
     Raises:
         MisconfigurationException: The URL is not one, its driver is not installed, or it is SQLite on a file system
             of several machines, which damages it.
         StorageUnreachable: The database does not answer.
     """
-    from optuna.storages import JournalStorage
+    from optuna.storages import JournalStorage, get_storage
 
     if not is_database(str(place)):
         folder = Path(place)
         folder.mkdir(parents=True, exist_ok=True)
-        return JournalStorage(JournalFile(folder / JOURNAL))
+        yield JournalStorage(JournalFile(folder / JOURNAL))
+        return
     _refuse_shared_sqlite(str(place))
-    return _database(str(place))
+    database = patience.call(_database, str(place)) if patience else _database(str(place))
+    try:
+        yield get_storage(database)  # it remembers trials that have ended
+    finally:
+        database.remove_session()
+        database.engine.dispose()
 
 
-def _database(url: str) -> BaseStorage:
-    from optuna.storages import RDBStorage, get_storage
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+def _database(url: str) -> RDBStorage:
+    from optuna.storages import RDBStorage
+    from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, OperationalError, ProgrammingError
 
     try:
-        return get_storage(RDBStorage(url, engine_kwargs={"pool_pre_ping": True}))
+        for wait in _WHILE_OTHERS_CREATE:
+            try:
+                return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+            except (IntegrityError, ProgrammingError):  # another worker is creating the same tables
+                time.sleep(wait)
+        return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
     except (ArgumentError, NoSuchModuleError) as error:
         raise MisconfigurationException(
             f"The storage {masked(url)!r} is no database's URL: {masked(error)}",
@@ -173,8 +188,9 @@ class Patience:
 def is_unreachable(error: BaseException) -> bool:
     """Whether an error says that a database could not be asked, not that what it was asked was wrong."""
     from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import DBAPIError, OperationalError
+    from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
 
     if isinstance(error, StorageInternalError):
         error = error.__cause__ or error
-    return isinstance(error, OperationalError) or (isinstance(error, DBAPIError) and error.connection_invalidated)
+    away = isinstance(error, DBAPIError) and error.connection_invalidated
+    return away or isinstance(error, (StorageUnreachable, OperationalError, PendingRollbackError))
