@@ -97,7 +97,7 @@ def _command(written: str | tuple[str, ...], words: tuple[str, ...], place: Plac
         name = module.removeprefix(_LAUNCHERS)
         why, instead = _INSTEAD.get(name, ("is a module of Determined", "the command line of your own program"))
         place.refuse(f"runs {module}, which {why}.", _EXPECTED, f"{place.key}: {instead}")
-    if "--" in rest and "--trial" not in rest[: rest.index("--")]:
+    if "--" in rest and rest[0].startswith("-") and not rest[0].startswith(("--trial", "-m")):
         options, rest = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
         if options:
             given, fix = " ".join(options), f"{place.key}: {' '.join(words[: index + 1])} {' '.join(rest)}"

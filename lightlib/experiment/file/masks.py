@@ -15,7 +15,7 @@ _NAMES_OF = {
 }
 _BELOW = ("data.secrets",)
 _VARIABLES = "environment.environment_variables"
-_PAIR = re.compile(r"(?P<name>[^=\s]+)=(?P<value>.*)", re.DOTALL)
+_PAIR = re.compile(r"(?P<name>[^=]+)=(?P<value>.*)", re.DOTALL)
 _SOURCE_LINE = re.compile(r"^(?P<head>  \d+ \| )(?P<text>.*)$", re.MULTILINE)
 _KEYS_ABOVE = re.compile(r"^(?P<indent>\s*)(?:- )?['\"]?(?P<name>[\w-]+)['\"]?\s*:")
 
@@ -45,7 +45,7 @@ def masked_at(key: str, value: Any) -> Any:
         >>> masked_at("", {"data": {"secrets": {"pin": 1234}, "url": "s3://me:abc@host"}})
         {'data': {'secrets': {'pin': '***'}, 'url': 's3://me:***@host'}}
     """
-    return _changed(key, value, _mask, _is_hidden_above(key))
+    return _changed(key, value, _mask, _is_hidden_above(key, value))
 
 
 def from_environment(value: Any) -> Any:
@@ -146,15 +146,16 @@ def _below(key: str, name: object, value: Any, hidden: bool, change: Callable[[s
 
 def _is_hidden(path: str, value: Any) -> bool:
     above, _, name = path.rpartition(".")
-    if name in _NAMES_OF.get(above, ()) or path in _BELOW:
-        return True
+    if name in _NAMES_OF.get(above, ()) or path in _BELOW or (path in _NAMES_OF and not isinstance(value, dict)):
+        return value is not None
     return is_secret(name, value) and isinstance(value, (str, dict, list, tuple))
 
 
-def _is_hidden_above(key: str) -> bool:
+def _is_hidden_above(key: str, value: Any) -> bool:
+    """Whether a key, or a section above it, is a secret."""
     parts = key.split(".") if key else []
-    paths = [".".join(parts[: end + 1]) for end in range(len(parts))]
-    return any(_is_hidden(path, "") for path in paths)
+    paths = [".".join(parts[:end]) for end in range(1, len(parts))]
+    return any(_is_hidden(path, {}) for path in paths) or (key != "" and _is_hidden(key, value))
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
