@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from lightlib.config.yaml.document import ConfigError, Entry
@@ -37,8 +38,36 @@ def override(config: dict[str, Any], text: str, entries: dict[str, Entry]) -> No
             expected="KEY=VALUE with a dotted key.",
             fix=_EXAMPLE,
         )
-    value, rest, path = loader(written), name, ""
-    above: Any = config
+    value = loader(written)
+    entry = Entry(f"--config {name}=…", value, written)
+    _assign(config, name, value, entries, entry, f"--config {name}=…")
+    for one in [key for key in entries if key == name or key.startswith(f"{name}.")]:
+        del entries[one]
+    entries[name] = entry
+
+
+def nest(config: dict[str, Any], sections: Collection[str], entries: dict[str, Entry]) -> None:
+    """Move dotted keys at the top of an experiment, such as ``searcher.max_trials: 64``, to their sections.
+
+    Raises:
+        ConfigError: The section has the key as well, or a part of the key is no section.
+
+    Example:
+        >>> config = {"searcher": {"name": "grid"}, "searcher.metric": "val_loss"}
+        >>> nest(config, ["searcher"], {})
+        >>> config
+        {'searcher': {'name': 'grid', 'metric': 'val_loss'}}
+    """
+    for name in [one for one in config if "." in str(one) and str(one).partition(".")[0] in sections]:
+        place, value = Place(name, entries), config.pop(name)
+        entry = entries.get(name, Entry("", value, ""))
+        if _assign(config, name, value, entries, entry, place.text) is not None:
+            place.refuse("stands here again, below its section.", "each key once.", "delete one of the two.")
+
+
+def _assign(above: Any, name: str, value: Any, entries: dict[str, Entry], entry: Entry, setter: str) -> Any:
+    """Set a dotted key, create missing sections, and return the value that was there."""
+    rest, path = name, ""
     while True:
         found = _next(above, rest)
         path = f"{path}.{found}" if path else found
@@ -47,12 +76,16 @@ def override(config: dict[str, Any], text: str, entries: dict[str, Entry]) -> No
         rest = rest[len(found) + 1 :]
         if isinstance(above, dict) and above.get(found) is None:
             above[found] = {}
-            entries[path] = Entry(f"--config {name}=…", {}, "")
-        above = _section(above, found, Place(path, entries), name)
-    _set(above, found, value, Place(path, entries), name)
-    for one in [key for key in entries if key == name or key.startswith(f"{name}.")]:
-        del entries[one]
-    entries[name] = Entry(f"--config {name}=…", value, written)
+            if entry.place:
+                entries[path] = entry._replace(value={})
+        above = _section(above, found, Place(path, entries), setter)
+    place = Place(path, entries)
+    if isinstance(above, list):
+        index = _index(above, found, place)
+        before, above[index] = above[index], value
+        return before
+    before, above[found] = above.get(found), value
+    return before
 
 
 def _shown(name: str, written: str) -> str:
@@ -70,27 +103,16 @@ def _next(above: Any, rest: str) -> str:
     return rest.partition(".")[0]
 
 
-def _section(above: Any, name: str, place: Place, full: str) -> Any:
-    if isinstance(above, list):
-        return above[_index(above, name, place, full)]
-    found = above.get(name)
+def _section(above: Any, name: str, place: Place, setter: str) -> Any:
+    found = above[_index(above, name, place)] if isinstance(above, list) else above.get(name)
     if not isinstance(found, (dict, list)):
-        place.refuse(f"is no section, and --config {full}=… sets a key below it.", "a section.", _EXAMPLE)
+        place.refuse(f"is no section, and {setter} sets a key below it.", "a section.", _EXAMPLE)
     return found
 
 
-def _set(above: Any, name: str, value: Any, place: Place, full: str) -> None:
-    if isinstance(above, list):
-        above[_index(above, name, place, full)] = value
-    elif isinstance(above, dict):
-        above[name] = value
-    else:
-        place.refuse(f"is no section, and --config {full}=… sets a key below it.", "a section.", _EXAMPLE)
-
-
-def _index(items: list[Any], name: str, place: Place, full: str) -> int:
+def _index(items: list[Any], name: str, place: Place) -> int:
     if not name.isdigit() or int(name) >= len(items):
-        above = full[: len(place.key) - len(name) - 1]
+        above = place.key[: -len(name) - 1]
         place.refuse(
             f"is no item of {above}, a list of {len(items)}.",
             f"an index from 0 to {len(items) - 1}." if items else "an item; the list is empty.",

@@ -15,7 +15,7 @@ from lightlib.config.yaml.file import dump, text_of
 from lightlib.experiment.file import checks
 from lightlib.experiment.file.config import ExperimentConfig
 from lightlib.experiment.file.masks import from_environment, hide_lines
-from lightlib.experiment.file.overrides import override
+from lightlib.experiment.file.overrides import nest, override
 from lightlib.experiment.file.place import Place
 
 # Sections that have no effect although a run may depend on them: they warn.
@@ -28,8 +28,9 @@ _MISSED = {
 def read(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Iterable[str] = ()) -> ExperimentConfig:
     """Return an experiment, checked, with every default filled in.
 
-    The keys are those of Determined, in the shapes of its versions 0.24 and 0.38, and `fit`. Keys without an effect are
-    noted. Secrets that are masked, as in a stored copy, are read from the variables ``LIGHTLIB_SECRET_…``.
+    The keys are those of Determined, in the shapes of its versions 0.24 and 0.38, and `fit`. A section may be nested or
+    have dotted keys. Keys without an effect are noted. Secrets that are masked, as in a stored copy, are read from the
+    variables ``LIGHTLIB_SECRET_…``.
 
     Args:
         source: A YAML file, or a mapping.
@@ -50,6 +51,7 @@ def read(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Iterable
         (8, 1)
     """
     given, entries, name = _given(source)
+    nest(given, ExperimentConfig.known(), entries)
     for text in overrides:
         override(given, text, entries)
     place = Place("", entries, name)

@@ -188,13 +188,15 @@ class Searcher(Part):
             )
         self._check_metrics(place)
         check_time(self, place)
-        if self.name in NEED_LENGTH and self.max_length is None and self.max_time is None:
+        time = self.max_time if self.stopping is None else self.stopping.max_time
+        divides = self.name in NEED_LENGTH or self.stopping is not None
+        if divides and self.max_length is None and time is None:
             place.refuse(
-                f"has no length, which {self.name} divides into rungs.",
+                f"has no length, which {'stopping' if self.stopping else self.name} divides into rungs.",
                 "max_length, or time_metric and max_time.",
                 place.below("max_length").line(EXAMPLES["max_length"]),
             )
-        if self.name in NEED_LENGTH and self.max_length is not None and self.max_time is not None:
+        if divides and self.max_length is not None and time is not None:
             place.below("max_length").refuse(
                 "stands next to max_time: both are the length of a trial.",
                 "max_length, or time_metric and max_time.",
@@ -207,7 +209,7 @@ class Searcher(Part):
         if isinstance(self.metric, tuple) and (self.name in ONE_METRIC or self.stopping is not None):
             place.below("metric").wrong(
                 list(self.metric),
-                f"one metric: {'the rungs' if self.name != 'cmaes' else 'cmaes'} compare trials by one number.",
+                f"one metric: {'cmaes compares' if self.name == 'cmaes' else 'rungs compare'} trials by one number.",
                 f"{place.below('metric').line(self.metric[0])}, or searcher.name: nsga2",
             )
         if isinstance(smaller, tuple) and len(smaller) != len(self.metrics):

@@ -20,7 +20,11 @@ REST = {
 
 def complete(fragment: str) -> str:
     """Return a file that begins with a fragment and has the keys that every experiment needs."""
-    missing = (line for key, line in REST.items() if not any(one.startswith(f"{key}:") for one in fragment.split("\n")))
+    missing = (
+        line
+        for key, line in REST.items()
+        if not any(one.startswith((f"{key}:", f"{key}.")) for one in fragment.split("\n"))
+    )
     return fragment.rstrip("\n") + "\n" + "".join(missing)
 
 

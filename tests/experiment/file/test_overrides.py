@@ -86,7 +86,7 @@ def test_overrides_win_over_the_file_in_their_order() -> None:
         (
             "labels.0.x=b",
             (
-                "'labels.0.x' (mnist.yaml, line 1) is no section, and --config labels.0.x=… sets a key below it.",
+                "'labels.0' (mnist.yaml, line 1) is no section, and --config labels.0.x=… sets a key below it.",
                 "a section.",
                 "--config searcher.max_trials=64",
             ),
@@ -116,3 +116,61 @@ def test_a_wrong_override_is_refused(text: str, parts: tuple[str, str, str]) -> 
 def test_a_value_that_is_no_yaml() -> None:
     with pytest.raises(ConfigError, match="line 1, column"):
         read_fragment("", ["labels=[a"])
+
+
+def test_dotted_keys_of_a_file_are_those_of_sections() -> None:
+    config = read_fragment(
+        "resources: {slots_per_trial: 2}\nresources.max_slots: 8\nsearcher.name: single\nsearcher.metric: loss\n"
+        "hyperparameters.global_batch_size: 32\nhyperparameters.optimizer.lr: 0.1\n"
+    )
+    assert (config.resources.slots_per_trial, config.resources.max_slots) == (2, 8)
+    assert (config.searcher.name, config.searcher.metric) == ("single", "loss")
+    assert config.where("resources.max_slots") == "mnist.yaml, line 2"
+    assert config.where("searcher.metric") == "mnist.yaml, line 4"
+    assert config.hyperparameters == {"global_batch_size": 32, "optimizer": {"lr": 0.1}}
+
+
+def test_dotted_keys_of_hyperparameters() -> None:
+    config = read_fragment(
+        "hyperparameters: {global_batch_size: 32, optimizer.lr: 0.1}\n", ["hyperparameters.optimizer.lr=1"]
+    )
+    assert config.hyperparameters == {"global_batch_size": 32, "optimizer.lr": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (
+            "resources: {max_slots: 2}\nresources.max_slots: 8\n",
+            (
+                "'resources.max_slots' (mnist.yaml, line 2) stands here again, below its section.",
+                "each key once.",
+                "delete one of the two.",
+            ),
+        ),
+        (
+            "debug: true\ndebug.more: 8\n",
+            (
+                (
+                    "'debug' (mnist.yaml, line 1) is no section, and 'debug.more' (mnist.yaml, line 2)"
+                    " sets a key below it."
+                ),
+                "a section.",
+                "--config searcher.max_trials=64",
+            ),
+        ),
+        (
+            "searcher.name: single\nsearcher.metrc: a\n",
+            (
+                (
+                    "'searcher.metrc' (mnist.yaml, line 2) is not a key of searcher, with the name single."
+                    " Did you mean 'metric'?"
+                ),
+                "one of max_length, metric, name, smaller_is_better, source_checkpoint_uuid, source_trial_id.",
+                "searcher.metric: a",
+            ),
+        ),
+    ],
+)
+def test_a_wrong_dotted_key_is_refused(text: str, parts: tuple[str, str, str]) -> None:
+    assert error_of(text) == parts

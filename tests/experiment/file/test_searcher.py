@@ -153,6 +153,30 @@ def test_wrong_lengths_are_refused(written: str, parts: tuple[str, str, str]) ->
             ),
         ),
         (
+            "name: tpe, metric: loss, max_trials: 3, stopping: {}",
+            (
+                "'searcher' (mnist.yaml, line 2) has no length, which stopping divides into rungs.",
+                "max_length, or time_metric and max_time.",
+                "searcher.max_length: {epochs: 16}",
+            ),
+        ),
+        (
+            "name: tpe, metric: [a, b], max_trials: 3, max_length: 9, stopping: {}",
+            (
+                "'searcher.metric' (mnist.yaml, line 2) is ['a', 'b'] (list).",
+                "one metric: rungs compare trials by one number.",
+                "searcher.metric: a, or searcher.name: nsga2",
+            ),
+        ),
+        (
+            "name: tpe, metric: a, max_trials: 3, max_length: 9, stopping: {time_metric: t, max_time: 3}",
+            (
+                "'searcher.max_length' (mnist.yaml, line 2) stands next to max_time: both are the length of a trial.",
+                "max_length, or time_metric and max_time.",
+                "delete max_length, or both time_metric and max_time.",
+            ),
+        ),
+        (
             f"{ASHA}, time_metric: epochs, max_time: 3",
             (
                 "'searcher.max_length' (mnist.yaml, line 2) stands next to max_time: both are the length of a trial.",
@@ -314,7 +338,7 @@ def test_one_direction_is_that_of_every_metric() -> None:
             "name: adaptive_asha, metric: [a, b], max_trials: 8, max_length: 3",
             (
                 "'searcher.metric' (mnist.yaml, line 2) is ['a', 'b'] (list).",
-                "one metric: the rungs compare trials by one number.",
+                "one metric: rungs compare trials by one number.",
                 "searcher.metric: a, or searcher.name: nsga2",
             ),
         ),
@@ -322,7 +346,7 @@ def test_one_direction_is_that_of_every_metric() -> None:
             "name: cmaes, metric: [a, b], max_trials: 8",
             (
                 "'searcher.metric' (mnist.yaml, line 2) is ['a', 'b'] (list).",
-                "one metric: cmaes compare trials by one number.",
+                "one metric: cmaes compares trials by one number.",
                 "searcher.metric: a, or searcher.name: nsga2",
             ),
         ),
@@ -334,13 +358,15 @@ def test_wrong_metrics_are_refused(written: str, parts: tuple[str, str, str]) ->
 
 @pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "qmc", "nsga2", "nsga3"])
 def test_samplers(name: str) -> None:
-    written = f"name: {name}, metric: loss, max_trials: 8, options: {{seed: 1}}, stopping: {{mode: aggressive}}"
-    found = read_fragment(searcher(written)).searcher
+    more = "options: {seed: 1}, stopping: {mode: aggressive}"
+    found = read_fragment(searcher(f"name: {name}, metric: loss, max_trials: 8, max_length: 9, {more}")).searcher
     assert (found.name, found.options, found.stopping) == (name, {"seed": 1}, Stopping(mode="aggressive"))
 
 
 def test_the_brackets_of_a_sampler() -> None:
-    found = read_fragment(searcher("name: tpe, metric: loss, max_trials: 8, stopping: {}")).searcher.stopping
+    found = read_fragment(
+        searcher("name: tpe, metric: loss, max_trials: 8, max_length: 9, stopping: {}")
+    ).searcher.stopping
     assert found is not None
     assert (found.mode, found.divisor, found.max_rungs, found.bracket_rungs, found.stop_once) == (
         "standard",
