@@ -1,4 +1,4 @@
-"""Changes to the file of an experiment that has begun: those that are allowed, and errors for the rest."""
+"""Changes to the file of an experiment that has begun: which are allowed, and errors for the rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOTHING = "nothing"
 
 
 class Change(NamedTuple):
-    """A key whose value differs.
+    """One key with its old and its new value.
 
     Attributes:
         key: The dotted key.

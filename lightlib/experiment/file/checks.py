@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -84,7 +83,7 @@ def choice(*names: str, renamed: Mapping[str, str] | None = None) -> Check:
 
 
 def several(one: Check, example: Any) -> Check:
-    """Return the check of a list whose items all pass a check; it becomes a tuple."""
+    """Return the check of a list by the check of its items; it becomes a tuple."""
 
     def check(value: Any, place: Place) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
@@ -96,7 +95,7 @@ def several(one: Check, example: Any) -> Check:
 
 
 def mapping(value: Any, place: Place) -> dict[str, Any]:
-    """Check a mapping whose keys are names; the values are free."""
+    """Check a mapping of names to any values."""
     if not isinstance(value, Mapping):
         place.wrong(value, "a mapping: lines of `key: value`.", place.line({}))
     for name in value:
@@ -106,4 +105,4 @@ def mapping(value: Any, place: Place) -> dict[str, Any]:
                 "a name; YAML reads yes, no, on, off, null and numbers as values.",
                 f"put it in quotes: {str(name)!r}.",
             )
-    return copy.deepcopy(dict(value))
+    return dict(value)

@@ -54,7 +54,7 @@ def _folder_above(value: Any, place: Place) -> str | None:
 
 
 class ExperimentConfig(Part):
-    """An experiment: hyperparameter search whose trials are fits.
+    """An experiment: a search of hyperparameters in which every trial is a fit.
 
     Attributes:
         name: Of its folder. Default: the name of the file.

@@ -65,7 +65,7 @@ DEFAULTS = (
 
 
 def log_policies(value: Any, place: Place) -> tuple[LogPolicy, ...]:
-    """Return the policies: those of the file, then the default ones whose names it does not have.
+    """Return the policies of the file, then the default ones that it does not name.
 
     The file has a list, one policy, or a mapping of names to policies.
 

@@ -1,4 +1,4 @@
-"""Overrides of an experiment file: ``KEY=VALUE`` with a dotted key, as in ``--config searcher.max_trials=64``."""
+"""Dotted keys: `KEY=VALUE` overrides of an experiment file, and dotted keys at its top."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part: a section of an experiment file as a frozen dataclass whose fields are its keys."""
+"""Part: a section of an experiment file as a frozen dataclass, with a field for each key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The searchers as data: their keys, the required ones, and the replacement for those that are not built."""
+"""The searchers as data: their keys, required keys, and replacements for unsupported searchers."""
 
 from __future__ import annotations
 

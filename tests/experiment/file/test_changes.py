@@ -7,7 +7,7 @@ import pytest
 from lightlib.config.yaml.document import ConfigError
 from lightlib.experiment.file import Change, changed, read, save
 from lightlib.experiment.file.changes import MAY_CHANGE
-from tests.experiment.file.given import read_fragment
+from tests.experiment.given import read_fragment
 
 BEGUN = """\
 name: digits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightlib.experiment.file import Entrypoint
-from tests.experiment.file.given import error_of, read_fragment
+from tests.experiment.given import error_of, read_fragment
 
 LAUNCH = "python3 -m determined.launch.torch_distributed"
 EXPECTED = "module:Class, the YAML file of a fit, or a command line (a list, or text)."

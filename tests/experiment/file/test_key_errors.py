@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.experiment.file.given import error_of
+from tests.experiment.given import error_of
 
 
 @pytest.mark.parametrize(

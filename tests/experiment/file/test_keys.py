@@ -1,4 +1,4 @@
-"""Every key of an experiment file: its default, its value, and the error for a wrong value, with file and line."""
+"""Every key of an experiment file: its default, a value, and the error for a wrong value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lightlib.experiment.file import (
     Searcher,
     Slurm,
 )
-from tests.experiment.file.given import error_of, read_fragment, read_text
+from tests.experiment.given import error_of, read_fragment, read_text
 
 LABELS = (
     LogPolicy(name="CUDA OOM", pattern=".*CUDA out of memory.*"),
@@ -220,3 +220,23 @@ def test_a_period_of_zero_is_none(key: str) -> None:
 
 def test_values_of_the_searcher_have_defaults() -> None:
     assert read_fragment("").searcher == Searcher(name="single", metric="val_loss")
+
+
+def test_a_float_without_a_fraction_is_an_int() -> None:
+    assert read_fragment("max_restarts: 1e1\n").max_restarts == 10
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\\\\b", "a\\tb", "..", "."])
+def test_a_name_that_is_no_folder_is_refused(name: str) -> None:
+    for key in ("name", "workspace", "project"):
+        what, expected, fix = error_of(f'{key}: "{name}"\n')
+        assert what.startswith(f"{key!r} (mnist.yaml, line 1) is ")
+        assert expected == "a name without slashes and control characters: a folder gets it."
+        assert fix == f"{key}: {'mnist' if name.startswith('.') else 'a-b'}"
+
+
+@pytest.mark.parametrize("written", [".inf", ".nan", "0", "true", "'1'"])
+def test_a_weight_is_a_finite_number(written: str) -> None:
+    what, expected, fix = error_of(f"resources: {{weight: {written}}}\n")
+    assert what.startswith("'resources.weight' (mnist.yaml, line 1) is ")
+    assert (expected, fix) == ("a number greater than 0.", "resources.weight: 1")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lightlib.experiment.file import BindMount, Length, LogPolicy, read
-from tests.experiment.file.given import complete, error_of, read_fragment, read_text
+from tests.experiment.given import complete, error_of, read_fragment, read_text
 
 # Three complete files of 0.24.
 

@@ -9,7 +9,7 @@ import pytest
 from lightlib.config.yaml.document import ConfigError
 from lightlib.experiment.file import read, save
 from lightlib.experiment.file.masks import masked_at
-from tests.experiment.file.given import complete, read_fragment, read_text
+from tests.experiment.given import complete, read_fragment, read_text
 
 SECRETS = """\
 data:
@@ -139,11 +139,15 @@ def test_no_secret_is_in_an_error_of_yaml(fragment: str, kept: str) -> None:
 def test_a_line_without_secrets_is_shown_in_an_error_of_yaml() -> None:
     with pytest.raises(ConfigError, match=r"  2 \| name: public: x"):
         read_text(f"labels: []\nname: public: x\n{complete('')}")
+    with pytest.raises(ConfigError, match=r"  4 \|     username: public: x"):
+        read_text("environment:\n  registry_auth:\n    password: s3cret\n    username: public: x\n")
 
 
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
+        ("environment.registry_auth.registrytoken", ["x"], ["***"]),
+        ("environment.registry_auth.identitytoken", {"a": 1}, {"a": "***"}),
         ("data.secrets", {"a": 1, "b": None}, {"a": "***", "b": None}),
         ("data.secrets.a", 1, "***"),
         ("checkpoint_storage.credential", "x", "***"),

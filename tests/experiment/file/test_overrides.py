@@ -9,7 +9,7 @@ import pytest
 from lightlib.config.yaml.document import ConfigError
 from lightlib.experiment.file import Length
 from lightlib.experiment.file.overrides import override
-from tests.experiment.file.given import error_of, read_fragment
+from tests.experiment.given import error_of, read_fragment
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from lightlib import report
 from lightlib.config.yaml.document import ConfigError
 from lightlib.experiment.file import ExperimentConfig, read, save
 from lightlib.report import LightlibWarning
-from tests.experiment.file.given import complete, error_of, read_fragment, read_text
+from tests.experiment.given import complete, error_of, read_fragment, read_text
 
 SMALL: dict[str, Any] = {
     "name": "digits",

@@ -8,7 +8,7 @@ import pytest
 
 from lightlib.experiment.file import Length, Stopping
 from lightlib.report import LightlibWarning
-from tests.experiment.file.given import error_of, read_fragment
+from tests.experiment.given import error_of, read_fragment
 
 ASHA = "name: adaptive_asha, metric: loss, max_trials: 16, max_length: {epochs: 4}"
 HALVING = "name: async_halving, metric: loss, max_trials: 16, max_length: {epochs: 4}, num_rungs: 3"

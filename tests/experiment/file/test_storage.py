@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.experiment.file.given import error_of, read_fragment
+from tests.experiment.given import error_of, read_fragment
 
 
 @pytest.mark.parametrize(
