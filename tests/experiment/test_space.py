@@ -120,10 +120,14 @@ class TestSamples:
         assert values["count"] == 5
         assert values["dropout"] <= 0.5
 
+    def test_a_range_of_one_value(self):
+        assert {values["x"] for values in samples({"x": {"type": "double", "minval": 0.1, "maxval": 0.1}})} == {0.1}
+
     def test_trials_do_not_share_values(self):
-        space = Space(ALL)
-        space.sample(random.Random(0))["layers"].append(4)
-        assert space.sample(random.Random(0))["layers"] == [16, 8]
+        space = Space({"layers": [16, 8], "betas": {"type": "categorical", "vals": [[0.9, 0.99]]}})
+        for values in space.sample(random.Random(0)).values():
+            values.append(4)
+        assert space.sample(random.Random(0)) == {"layers": [16, 8], "betas": [0.9, 0.99]}
 
 
 class TestTrials:

@@ -121,7 +121,7 @@ class _Stopping:
         lengths = self.bracket.lengths
         rungs = [values.values() for values in self.rungs]
         decision = decide(rungs, lengths, rung=rung, step=lengths[rung], value=value, divisor=self.divisor)
-        for entered in decision.entered[:1] if failed else decision.entered:
+        for entered in decision.entered:
             self.rungs[entered][trial] = value
         if failed or decision.action != "train":
             self.create()
