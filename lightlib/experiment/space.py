@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
@@ -41,6 +42,7 @@ class Space:
         tree: Nested dicts, as YAML gives them. A dict with a `type` (const, int, double, log, log_int or categorical)
             is a hyperparameter, and so is a `Parameter`; other dicts are nesting, and any other value is a
             constant. Dotted keys are the same as nested ones.
+        where: Returns the file and line of a dotted key, for errors. Default: unknown.
 
     Attributes:
         parameters: By dotted key, in the order of a grid: sorted by name, level by level.
@@ -58,7 +60,8 @@ class Space:
         {'layers': 1, 'optimizer': {'lr': 0.1}}
     """
 
-    def __init__(self, tree: Mapping[str, Any]) -> None:
+    def __init__(self, tree: Mapping[str, Any], where: Callable[[str], str] = lambda key: "") -> None:
+        self._where = where
         if not isinstance(tree, Mapping):
             raise ArgumentTypeError(
                 f"hyperparameters is {shown(tree)}.",
@@ -66,12 +69,14 @@ class Space:
                 fix="hyperparameters: {lr: {type: log, minval: -4, maxval: -1}}",
             )
         found: dict[str, Parameter] = {}
-        for key, given in _leaves(tree, ""):
-            _check_new(key, found)
+        for key, given in _leaves(tree, "", where):
+            with _placed(where(key)):
+                _check_new(key, found)
             found[key] = given
         self.parameters = dict(sorted(found.items(), key=lambda item: item[0].split(".")))
         for key, one in self.parameters.items():
-            self._check_when(key, one)
+            with _placed(where(key)):
+                self._check_when(key, one)
         self._order = list(self._conditions_first())
 
     @property
@@ -121,7 +126,8 @@ class Space:
         points: list[dict[str, tuple[int, Number]]] = [{}]
         for key in self._order:
             one = self.parameters[key]
-            axis = list(enumerate(one.axis(key)))
+            with _placed(self._where(key)):
+                axis = list(enumerate(one.axis(key)))
             extended = []
             for point in points:
                 active = self._is_active(one, {other: point[other][1] for other in one.when if other in point})
@@ -274,12 +280,23 @@ def _digest(experiment_seed: int, trial: int) -> bytes:
     return hashlib.sha256(f"{experiment_seed}/{trial}".encode()).digest()
 
 
-def _leaves(tree: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Parameter]]:
+@contextmanager
+def _placed(where: str) -> Iterator[None]:
+    """Begin an error with the file and line of what is wrong."""
+    try:
+        yield
+    except MisconfigurationException as error:
+        if where:
+            error.args = (f"{where}: {error.args[0]}", *error.args[1:])
+        raise
+
+
+def _leaves(tree: Mapping[Any, Any], above: str, where: Callable[[str], str]) -> Iterator[tuple[str, Parameter]]:
     for name, given in tree.items():
         if not isinstance(name, str) or not all(name.split(".")):
-            where = f" in {above.removesuffix('.')!r}" if above else ""
+            group = f" in {above.removesuffix('.')!r}" if above else ""
             raise ArgumentTypeError(
-                f"A key of the hyperparameters{where} is {shown(name)}.",
+                f"A key of the hyperparameters{group} is {shown(name)}.",
                 expected="names, or names joined by dots.",
                 fix="write a name; in YAML put quotes around numbers and around on, off, yes, no.",
             )
@@ -290,7 +307,9 @@ def _leaves(tree: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Paramete
         elif not isinstance(given, Mapping) or not given:
             yield key, Const(given)
         elif "type" in given and not isinstance(given["type"], (Mapping, Parameter)):
-            yield key, parameter(key, given)
+            with _placed(where(key)):
+                found = parameter(key, given)
+            yield key, found
         elif "when" in given:
             raise MisconfigurationException(
                 f"{key!r} has `when` but no type: it groups {', '.join(map(repr, given))}.",
@@ -298,7 +317,7 @@ def _leaves(tree: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Paramete
                 fix=f"move `when` into each hyperparameter below {key!r}.",
             )
         else:
-            yield from _leaves(given, f"{key}.")
+            yield from _leaves(given, f"{key}.", where)
 
 
 def _check_new(key: str, found: Mapping[str, Parameter]) -> None:

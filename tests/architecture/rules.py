@@ -40,11 +40,8 @@ ORDER = (
     "compat.tools > compat.internals > compat > compat.plugins",
     "compat.shims.lightning | compat.shims.lightning_fabric | compat.shims.pytorch_lightning | testing",
     "config.yaml > config.errors > config",
-<<<<<<< HEAD
-    "experiment.search > experiment",
-=======
-    "experiment.file > experiment",
->>>>>>> f88e86dc (experiment: read Determined's experiment files)
+    "experiment.ledger > experiment.search | experiment.file",
+    "experiment",
     "cli > command.doctor > command.plot > command",
     "__init__ > __main__",
 )
