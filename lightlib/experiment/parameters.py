@@ -165,7 +165,7 @@ def distributions() -> ModuleType:
     except ModuleNotFoundError as error:
         raise MisconfigurationException(
             "This search needs Optuna, which is not installed.",
-            expected="the package optuna, version 4.2 or newer.",
-            fix="pip install 'lightlib[experiments]'",
+            expected="the package optuna, version 4.3 or newer.",
+            fix='pip install "optuna>=4.3"',
         ) from error
     return module

@@ -102,8 +102,8 @@ def test_without_optuna(monkeypatch, call):
         call(Space(TREE))
     assert str(caught.value) == (
         "This search needs Optuna, which is not installed.\n"
-        "  Expected: the package optuna, version 4.2 or newer.\n"
-        "  Fix: pip install 'lightlib[experiments]'"
+        "  Expected: the package optuna, version 4.3 or newer.\n"
+        '  Fix: pip install "optuna>=4.3"'
     )
 
 

@@ -1,4 +1,4 @@
-"""Spaces: what a file may contain, random values, and conditions."""
+"""Spaces: hyperparameters in a file, random values, and conditions."""
 
 from __future__ import annotations
 
