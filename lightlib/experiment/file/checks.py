@@ -72,7 +72,7 @@ def choice(*names: str, renamed: Mapping[str, str] | None = None) -> Check:
     known, accepted = names, dict(renamed or {})
 
     def check(value: Any, place: Place) -> str:
-        if value in accepted:
+        if isinstance(value, str) and value in accepted:
             return accepted[value]
         if not isinstance(value, str) or value not in known:
             near = closest(str(value), known)

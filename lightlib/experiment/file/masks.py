@@ -17,6 +17,7 @@ _BELOW = ("data.secrets",)
 _VARIABLES = "environment.environment_variables"
 _PAIR = re.compile(r"(?P<name>[^=]+)=(?P<value>.*)", re.DOTALL)
 _SOURCE_LINE = re.compile(r"^(?P<head>  \d+ \| )(?P<text>.*)$", re.MULTILINE)
+_JOINED = re.compile(r"(?P<above>(?:[\w-]+\.)*)(?P<name>[\w-]+)(?P<between>[:\s]).*", re.DOTALL)
 _KEYS_ABOVE = re.compile(r"^(?P<indent>\s*)(?:- )?['\"]?(?P<name>[\w-]+)['\"]?\s*:")
 
 
@@ -68,6 +69,19 @@ def still_masked(value: Any) -> tuple[str, ...]:
     return tuple(key for key, one in _leaves("", value) if isinstance(one, str) and is_masked(one))
 
 
+def shown_key(key: str) -> str:
+    """Return a dotted key as errors show it: without the secret in ``password:abc``, which lacks a space.
+
+    Example:
+        >>> shown_key("environment.registry_auth.password:abc")
+        'environment.registry_auth.password:***'
+    """
+    found = _JOINED.fullmatch(key)
+    if found and (is_secret(found["name"], "") or _is_secret_name(found["name"])):
+        return f"{found['above']}{found['name']}{found['between']}{MASK}"
+    return key
+
+
 def is_masked(value: str) -> bool:
     """Whether a text is a masked secret, holds a URL with a masked password, or is ``NAME=***``."""
     login = LOGIN.search(value)
@@ -83,14 +97,21 @@ def hide_lines(message: str, text: str) -> str:
     """
     lines = text.split("\n")
 
+    tags: list[str] = []
+
     def hidden(match: re.Match[str]) -> str:
         number = int(match["head"].split("|")[0])
-        key, names = _KEYS_ABOVE.match(match["text"]), _names_above(lines, number - 1)
+        key = _KEYS_ABOVE.match(match["text"])
+        names = [*_names_above(lines, number - 1), *re.findall(r"[\w-]+", lines[number - 1])]
         if not any(is_secret(name, "") or _is_secret_name(name) for name in names):
             return without_passwords(match[0])
+        tags.extend(re.findall(r"!(\S+)", lines[number - 1]))
         return f"{match['head']}{key[0] if key else ''} {MASK}"
 
-    return _SOURCE_LINE.sub(hidden, message)
+    found = without_passwords(_SOURCE_LINE.sub(hidden, message))
+    for tag in tags:
+        found = found.replace(tag, MASK)
+    return found
 
 
 def _names_above(lines: list[str], index: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 from lightlib.config.yaml.document import ConfigError, Entry
 from lightlib.config.yaml.file import dump
 from lightlib.errors import closest
-from lightlib.experiment.file.masks import masked_at
+from lightlib.experiment.file.masks import masked_at, shown_key
 
 _LONGEST = 80  # characters of a value in an error
 
@@ -47,18 +47,16 @@ class Place(NamedTuple):
     @property
     def text(self) -> str:
         """The key with its file and line, as errors name it."""
-        name = repr(self.key) if self.key else "The experiment"
+        name = repr(shown_key(self.key)) if self.key else "The experiment"
         return f"{name} ({self.where})" if self.where else name
 
     def line(self, value: Any, key: str = "") -> str:
         """Return ``key: value`` for the fix of an error, or ``--config key=value`` if that set the key."""
         name = key or self.key
         written = dump(masked_at(name, value), flow=True).removesuffix("\n...")
-        return (
-            f"--config {shlex.quote(f'{name}={written}')}"
-            if self.where.startswith("--config")
-            else f"{name}: {written}"
-        )
+        if self.where.startswith("--config"):
+            return f"--config {shlex.quote(f'{name}={written}')}"
+        return f"{name}: {written}"
 
     def shown(self, value: Any) -> str:
         """Return a value as an error shows it: on one line, with its type, without secrets."""
@@ -68,9 +66,7 @@ class Place(NamedTuple):
 
     def wrong(self, value: Any, expected: str, fix: str) -> NoReturn:
         """Raise for a value of the wrong type or out of range."""
-        name = repr(self.key) if self.key else "The experiment"
-        location = f" ({self.where})" if self.where else ""
-        raise ConfigError(f"{name}{location} is {self.shown(value)}.", expected=expected, fix=fix)
+        raise ConfigError(f"{self.text} is {self.shown(value)}.", expected=expected, fix=fix)
 
     def refuse(self, problem: str, expected: str, fix: str) -> NoReturn:
         """Raise for a key; `problem` continues the sentence that begins with it."""
@@ -82,8 +78,11 @@ class Place(NamedTuple):
         near = meant or closest(self.name, names)
         above = self.key.removesuffix(self.name)
         right = meant or (f"{above}{near}" if near else "")
+        fix = "delete it."
+        if right:
+            fix = f"{right}: …" if isinstance(value, dict) else self.line(value, right)
         raise ConfigError(
             f"{self.text} is not a key of {of}.{f' Did you mean {near!r}?' if near else ''}",
             expected=f"one of {', '.join(names)}.",
-            fix=self.line(value, right) if right else "delete it.",
+            fix=fix,
         )

@@ -139,7 +139,7 @@ from tests.experiment.given import error_of
                     " force_pull_image, image, pod_spec,"
                     " proxy_ports, registry_auth."
                 ),
-                "environment.registry_auth: {auth: '***'}",
+                "environment.registry_auth: …",
             ),
         ),
         (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from lightlib.config.yaml.document import ConfigError
 from lightlib.experiment.file import (
     BindMount,
     CheckpointStorage,
@@ -108,8 +110,9 @@ KEYS: dict[str, tuple[Any, str, Any, str, str]] = {
     "debug": (False, "true", True, "info", "true or false."),
     "preemption_timeout": (3600, "60", 60, "1h", "an int, at least 0."),
 }  # fmt: skip
+ODD = ("", "true", "-1", "1.5", ".nan", "x", "' '", "[]", "[[]]", "[null, x]", "{}", "{a: 1}", "{1: {}}", "{type: []}")
 # Tested in files of their own, or below.
-OF_OTHER_TESTS = {"name", "workspace", "project", "entrypoint", "searcher"}
+OF_OTHER_TESTS = ("name", "workspace", "project", "entrypoint", "searcher")
 
 
 def fragment(key: str, written: str) -> tuple[str, int]:
@@ -134,7 +137,7 @@ def test_the_table_has_every_key() -> None:
     keys = {name for name in ExperimentConfig.known() if name not in {one.section for one in sections}}
     keys |= {f"{one.section}.{name}" for one in sections for name in one.known()}
     of_types = {f"checkpoint_storage.{name}" for name in CheckpointStorage.known()} - set(KEYS)
-    assert keys - set(KEYS) == OF_OTHER_TESTS | of_types
+    assert keys - set(KEYS) == {*OF_OTHER_TESTS, *of_types}
     assert set(KEYS) <= keys
 
 
@@ -240,3 +243,14 @@ def test_a_weight_is_a_finite_number(written: str) -> None:
     what, expected, fix = error_of(f"resources: {{weight: {written}}}\n")
     assert what.startswith("'resources.weight' (mnist.yaml, line 1) is ")
     assert (expected, fix) == ("a number greater than 0.", "resources.weight: 1")
+
+
+@pytest.mark.parametrize("key", [*KEYS, "searcher.name", "searcher.stopping", "entrypoint", "name", "bogus"])
+def test_an_odd_value_is_read_or_refused_with_three_parts(key: str) -> None:
+    for written in ODD:
+        override = f"{key}={written}"
+        try:
+            read_fragment("", [override])
+        except ConfigError as error:
+            what, expected, fix = re.split(r"\n  (?:Expected|Fix): ", str(error))
+            assert all((what, expected, fix)), override

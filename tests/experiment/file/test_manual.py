@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lightlib import report
 from lightlib.experiment.file import BindMount, Length, LogPolicy, read
 from tests.experiment.given import complete, error_of, read_fragment, read_text
 
@@ -344,7 +345,9 @@ def test_jobs_of_pbs_are_refused(arguments: str) -> None:
     assert fix == "delete it, and run `lightlib experiment work URL` in a job of qsub."
 
 
-def test_an_experiment_printed_by_determined_is_read() -> None:
+def test_an_experiment_printed_by_determined_is_read_without_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(report, "info", notes.append)
     printed = (
         "debug: false\nintegrations: null\ninternal: null\npbs: {}\nslurm: {}\nsecurity: null\nworkspace: ''\n"
         "project: ''\nrecords_per_epoch: 0\ndata_layer: null\ntensorboard_storage: null\npreemption_timeout: null\n"
@@ -357,3 +360,4 @@ def test_an_experiment_printed_by_determined_is_read() -> None:
     assert (config.workspace, config.records_per_epoch, config.preemption_timeout) == (None, None, 3600)
     assert config.environment.image == {"cpu": "a", "cuda": "b", "rocm": "c"}
     assert config.environment.variables("cuda") == {"A": "1"}
+    assert notes == []
