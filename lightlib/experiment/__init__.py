@@ -1,1 +1,1 @@
-"""Experiments: hyperparameter search whose trials are fits."""
+"""Experiments: hyperparameter searches in which each trial is a fit."""
