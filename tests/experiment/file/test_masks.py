@@ -132,7 +132,7 @@ def test_no_secret_is_in_an_error(fragment: str, override: str) -> None:
         ("environment: {registry_auth: {username: a, password: [s3cret}}\n", "environment: ***"),
         ("environment:\n  environment_variables: [HF_TOKEN=s3cret}\n", "environment_variables: ***"),
         ("fit: {logger: {api_key: s3cret}}}\n", "fit: ***"),
-        ("fit: {api_key: !s3cret}\n", "fit: ***"),
+        ("fit:\n  api_key: !s3cret x\n", "the tag !*** is unknown"),
         ("data: !https://me:s3cret@host\n", ""),
         (f"fit: {{api_key: {'a' * 100} s3cret]\n", "***"),
         ("labels: [a\ndata: &x https://me:s3cret@host/: b\n", ""),
