@@ -28,7 +28,7 @@ run a model
   predict     predict with the weights of a checkpoint
 
 search hyperparameters
-  search      preview what an experiment file will train
+  search      preview the plan of an experiment file
 
 run a loop of your own
   fabric      run a script that has a Fabric, on the devices of the options

@@ -1,4 +1,4 @@
-"""`lightlib search preview`: what a search will train, from its experiment file; runs nothing."""
+"""`lightlib search preview`: the plan of a search, from its experiment file; runs nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightlib.errors import MisconfigurationException, closest, nearest
+from lightlib.experiment.search.preview import Preview, preview
+from lightlib.experiment.space import Space
 
 if TYPE_CHECKING:
     from lightlib.experiment.file import ExperimentConfig
-    from lightlib.experiment.search.preview import Preview
 
 EPILOG = """examples
   lightlib search preview search.yaml
@@ -41,7 +42,7 @@ def add_commands(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the plan of the search."""
-    from lightlib.experiment.file import read
+    from lightlib.experiment.file import read  # optional: yaml
 
     if not Path(options.file).is_file():
         beside = [str(one) for one in Path(options.file).parent.glob("*.y*ml")]
@@ -74,15 +75,12 @@ def plan_of(config: ExperimentConfig, seconds: float | None = None) -> Preview:
         >>> plan_of(config).trials, plan_of(config).units, plan_of(config).unit
         (4, 12, 'epochs')
     """
-    from lightlib.experiment.search.preview import preview
-    from lightlib.experiment.space import Space
-
     searcher = config.searcher
     if searcher.name is None:
         raise MisconfigurationException(
             f"{config.where('searcher.class_path')}: the searcher {searcher.class_path} decides while it runs.",
             expected="a searcher of lightlib, whose plan is known before.",
-            fix="start the experiment with a small max_length to see what it does.",
+            fix="start the experiment with a small max_length, and look at its trials.",
         )
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
     stopping = searcher.stopping

@@ -282,7 +282,7 @@ def _digest(experiment_seed: int, trial: int) -> bytes:
 
 @contextmanager
 def _placed(where: str) -> Iterator[None]:
-    """Begin an error with the file and line of what is wrong."""
+    """Begin an error with the file and line of its cause."""
     try:
         yield
     except MisconfigurationException as error:

@@ -1,4 +1,4 @@
-"""`lightlib search preview`: the plan of an experiment file, and what is wrong with one, by file and line."""
+"""`lightlib search preview`: the plan of an experiment file, and its faults by file and line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts workers on one experiment, kills and freezes them at random instants, and checks what the ledger says."""
+"""Starts workers, kills and freezes them at random instants, and checks the ledger at the end."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Runs:
                 one.wait(60)
 
     def hurt(self, living):
-        """Freeze one worker, kill one, or kill all; return what is to be thawed, and when."""
+        """Freeze one worker, kill one, or kill all; return the frozen one and the instant to thaw it."""
         if not living:
             return []
         choice, victim = self.random.random(), self.random.choice(living)
@@ -91,9 +91,9 @@ class Runs:
     def report(self):
         return (self.folder / "errors").read_text()[-3000:] if (self.folder / "errors").exists() else ""
 
-    # what must hold at the end
+    # at the end
     def problems(self):
-        """Return what is wrong, one text each, and the figures of the run."""
+        """Return the faults, one text each, and the figures of the run."""
         settings, source = self.settings, source_of(self.settings)
         with open_storage(settings["storage"]) as storage:
             snapshot = Ledger(storage, "experiment").snapshot()
@@ -130,7 +130,7 @@ class Runs:
         }
 
     def crowds(self, most):
-        """Return the moments at which more attempts than may be were begun and not ended, by what they wrote."""
+        """Return the first moment at which more attempts ran than may, by the lines that they wrote."""
         path = self.folder / "events"
         events = [json.loads(line) for line in path.read_text().splitlines()]
         running, wrong = {}, []
@@ -144,7 +144,7 @@ class Runs:
 
 
 def rung_problems(snapshot, source):
-    """Return what is wrong in rungs: other scores than the trial's, or promotions that are owed."""
+    """Return the faults of rungs: scores that differ from the trial's, and promotions that are owed."""
     wrong = []
     courses = {trial: source.course(snapshot, trial) for trial in snapshot.chains}
     for trial, course in courses.items():

@@ -1,4 +1,4 @@
-"""A worker that trains nothing: its trials count, report, leave checkpoints, and can be killed anywhere."""
+"""A worker that trains nothing: its trials count, report and leave checkpoints."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Worker:
             self.ledger.report(attempt, step, score(attempt.trial, step))
 
     def action(self, attempt, step):
-        """What to do after so many units: train on, or end in one of three ways."""
+        """Return the decision after so many units: train on, or end in one of three ways."""
         if isinstance(self.source, Plain):
             return "complete" if step >= LENGTHS[-1] else "train"
         course = self.source.course(self.ledger.snapshot(), attempt.trial)

@@ -18,7 +18,7 @@ class Killed(BaseException):
 
 
 class Mortal:
-    """A storage for one worker, which dies before its write number `at`, from 0; the others see what it wrote."""
+    """A storage for one worker, which dies before its write number `at`, from 0; the rest see all that it wrote."""
 
     def __init__(self, shared, at=None):
         self._shared, self._at, self.writes = shared, at, 0

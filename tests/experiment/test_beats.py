@@ -1,4 +1,4 @@
-"""Signs of life: owners on this machine and elsewhere, whose clocks are never compared."""
+"""Signs of life: owners on this machine and on another one; clocks are never compared."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ class TestHere:
         owner = eval(printed)
         assert owner["pid"] != os.getpid()
         if owner["started"] is None:
-            pytest.skip("this system does not say when a process started")
+            pytest.skip("the start of a process is unknown on this system")
         assert has_ended(owner)
         assert Watch(BeatFiles(tmp_path), 60, Clock()).is_dead(owned(ledger, owner))
 
     def test_another_process_that_got_the_same_number(self):
         here = this_process()
         if here["started"] is None:
-            pytest.skip("this system does not say when a process started")
+            pytest.skip("the start of a process is unknown on this system")
         assert has_ended({**here, "started": here["started"] - 1})
 
     @pytest.mark.parametrize("name", ["host", "space"])

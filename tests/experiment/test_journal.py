@@ -1,4 +1,4 @@
-"""The journal file: torn lines, writers that die with the lock, full disks, and who may write where."""
+"""The journal file: torn lines, writers that die with the lock, full disks, and network file systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: attempts are added, claimed and ended by several workers, and by ones that die at any write."""
+"""The ledger: several workers add, claim and end attempts, and may die at any write."""
 
 from __future__ import annotations
 

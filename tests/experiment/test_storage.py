@@ -1,4 +1,4 @@
-"""Storages: URLs without their passwords, what is refused, and patience with a database that is away."""
+"""Storages: URLs without their passwords, refusals, and patience with a database that is away."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestRefused:
 
 @pytest.fixture
 def free_port():
-    with socket.socket() as taken:  # bound and not listening: nobody answers, and nobody else takes it
+    with socket.socket() as taken:  # bound and not listening: the port stays taken and silent
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
 
@@ -96,7 +96,7 @@ def away():
 
 
 def within_a_transaction():
-    """What SQLAlchemy says when the connection was lost earlier in the same transaction."""
+    """The error of SQLAlchemy when the connection was lost earlier in the same transaction."""
     error = StorageInternalError("An exception is raised during the commit.")
     error.__cause__ = sqlalchemy.exc.PendingRollbackError("Can't reconnect until invalid transaction is rolled back.")
     return error

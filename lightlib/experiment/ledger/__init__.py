@@ -1,1 +1,1 @@
-"""The ledger: which trials there are, who runs them, and how they ended, in an Optuna study."""
+"""The ledger: the trials of an experiment, their owners and their ends, in an Optuna study."""

@@ -27,7 +27,7 @@ class Entry:
         attempt: The number of the attempt within the trial, from 0.
         reason: Why it is added.
         before: Optuna's number of the attempt that it continues.
-        more: What a searcher keeps with it, such as the bracket.
+        more: The values that a searcher keeps with it, such as the bracket.
         params: The values of Optuna's distributions.
         distributions: By name.
     """
@@ -42,7 +42,7 @@ class Entry:
 
 
 class Attempt:
-    """What the ledger says of one attempt at one moment.
+    """One attempt in the ledger, at one moment.
 
     Attributes:
         number: Optuna's number, from 0: attempts are numbered in the order in which they were added.
@@ -71,7 +71,7 @@ class Attempt:
 
     @property
     def end(self) -> Mapping[str, Any] | None:
-        """What its owner has written about the end, which may still be to come: ``reason`` and ``value``."""
+        """The end that its owner has announced, which may still be to come: its ``reason`` and ``value``."""
         return self.attribute(END)  # type: ignore[no-any-return]
 
     @property
@@ -98,11 +98,11 @@ class Attempt:
 
     @property
     def more(self) -> Mapping[str, Any]:
-        """What the searcher keeps with it."""
+        """The values that the searcher keeps with it."""
         return self._frozen.system_attrs[KEY]["more"]  # type: ignore[no-any-return]
 
     def attribute(self, name: str) -> Any:
-        """Return what was written under a name; None if nothing was."""
+        """Return the value that was written under a name; None if there is none."""
         return self._frozen.system_attrs.get(name)
 
     def successor(self, reason: Reason, **more: Any) -> Entry:
@@ -110,7 +110,7 @@ class Attempt:
 
         Args:
             reason: How this one ended.
-            more: What the searcher changes of what it keeps.
+            more: The values that the searcher changes.
         """
         kept = {**self.more, **more}
         return Entry(

@@ -28,7 +28,7 @@ class Beats(Protocol):
 
 
 class BeatFiles:
-    """Beats as files beside a journal, which would grow with each beat.
+    """Beats as files next to a journal, which would grow with each beat.
 
     Args:
         folder: Of the experiment.
@@ -92,12 +92,12 @@ class Watch:
 
 
 def this_process() -> dict[str, Any]:
-    """Return what tells a process from all others on all machines, as plain values."""
+    """Return the identity of this process, unique over all machines, as plain values."""
     return {"host": socket.gethostname(), "space": _space(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def has_ended(owner: Mapping[str, Any]) -> bool:
-    """Whether a process of this machine has ended; False for one elsewhere, of which nothing is known."""
+    """Whether a process of this machine has ended; False for one of another machine, which cannot be seen."""
     here = this_process()
     if owner.get("started") is None or any(owner.get(name) != here[name] for name in ("host", "space")):
         return False
@@ -105,7 +105,7 @@ def has_ended(owner: Mapping[str, Any]) -> bool:
 
 
 def _space() -> str | None:
-    """Return what names the running system and its numbering of processes; None where that is unknown."""
+    """Return an identity of the running system and its numbering of processes; None where that is unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"

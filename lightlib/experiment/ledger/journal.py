@@ -18,7 +18,7 @@ _MOUNTS = Path("/proc/self/mounts")
 
 
 class Lock(Protocol):
-    """What only one process holds at a time."""
+    """A lock that only one process holds at a time."""
 
     def acquire(self) -> bool: ...
     def release(self) -> None: ...
@@ -28,7 +28,7 @@ class JournalFile(JournalFileBackend):
     """A journal that many processes write; one JSON object per line.
 
     Optuna 5.0 has two faults here. A writer that dies within a line leaves a piece of it, which the next one continues:
-    from then on no process can read the study. A writer that dies while it holds the lock blocks all others for 30
+    from then on no process can read the study. A writer that dies while it holds the lock blocks the rest for 30
     seconds. Here the piece is moved to ``journal.log.torn-…`` before the next line is written, and on a local file
     system the kernel releases the lock.
 
@@ -62,7 +62,7 @@ class KernelLock:
     """A lock that the kernel releases when its holder dies; within a process one thread may hold it at a time.
 
     Args:
-        path: The file to protect; the lock is the file beside it that ends in ``.flock``.
+        path: The file to protect; the lock is the file next to it that ends in ``.flock``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +70,7 @@ class KernelLock:
         self._held: int | None = None
 
     def acquire(self) -> bool:
-        import fcntl
+        import fcntl  # optional: only on Unix
 
         descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
@@ -102,7 +102,7 @@ def _write_all(file: Any, content: bytes) -> None:
 
 
 def _without_torn_line(file: Any, path: Path) -> int:
-    """Cut off what follows the last newline, and keep it beside the file; return where the next line begins."""
+    """Move the text after the last newline to a file of its own; return where the next line begins."""
     end = file.seek(0, os.SEEK_END)
     if not end:
         return 0

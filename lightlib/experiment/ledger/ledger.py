@@ -27,7 +27,7 @@ _STATES: Mapping[Ending, TrialState] = {
 
 
 class LostAttempt(LightlibError):
-    """The attempt has been ended by another worker, which took this one for dead: what it does no longer counts."""
+    """The attempt has been ended by another worker, which took this one for dead: its results no longer count."""
 
 
 class Ledger:
@@ -39,8 +39,8 @@ class Ledger:
 
     - A worker adds an attempt where the ledger shows none. If several do so at once, the lowest number holds
       (`Snapshot`).
-    - The owner writes how an attempt ends, and only then ends it. Whoever finds the owner dead carries out what was
-      written; if nothing was, the attempt is lost, and its trial continues.
+    - The owner announces how an attempt ends, and only then ends it. A worker that finds the owner dead carries out
+      the announced end; if there is none, the attempt is lost, and its trial continues.
     - The attempt that continues a trial is added before the present one ends, so no kill can lose the trial in between.
 
     Args:
@@ -70,12 +70,12 @@ class Ledger:
             self.study = self._ask(storage.get_study_id_from_name, name)
 
     def snapshot(self) -> Snapshot:
-        """Return what the ledger says now."""
+        """Return the present state of the ledger."""
         trials = self._ask(self.storage.get_all_trials, self.study, False)
         return Snapshot(Attempt(one) for one in trials if KEY in one.system_attrs)
 
     def fresh(self, attempt: Attempt) -> Attempt:
-        """Return what the ledger says now of one attempt."""
+        """Return the present state of one attempt."""
         return Attempt(self._ask(self.storage.get_trial, attempt.id))
 
     def add(self, entry: Entry) -> None:
@@ -94,7 +94,7 @@ class Ledger:
 
         Args:
             attempt: One that holds, in a fresh snapshot.
-            owner: What tells others whether this worker lives, as plain values.
+            owner: The identity of this worker, as plain values.
         """
         try:
             if not self._ask(self.storage.set_trial_state_values, attempt.id, TrialState.RUNNING):
@@ -136,7 +136,7 @@ class Ledger:
         self._owned(attempt, self._carry_out, attempt, end)
 
     def take_over(self, attempt: Attempt) -> None:
-        """End an attempt whose owner is dead, in the way that the owner has written; else it is lost."""
+        """End an attempt of a dead owner, as the owner has announced; without an announcement it is lost."""
         now = self.fresh(attempt)
         if now.state == "running":
             with suppress(UpdateFinishedTrialError):  # ended by another worker, or by its owner, who lives
@@ -170,7 +170,7 @@ class Ledger:
 
 
 def require_new(ledger: Ledger, name: str) -> None:
-    """Raise if a study with attempts of somebody else's is under this name.
+    """Raise if the study has trials of another program.
 
     Raises:
         MisconfigurationException: The study has trials that lightlib did not add.
@@ -181,6 +181,6 @@ def require_new(ledger: Ledger, name: str) -> None:
     if foreign:
         raise MisconfigurationException(
             f"The study {name!r} has {len(foreign)} trials that lightlib did not add.",
-            expected="a name that no other program uses in this storage.",
+            expected="a name that only lightlib uses in this storage.",
             fix="another `name:` in the experiment file.",
         )

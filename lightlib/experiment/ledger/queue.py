@@ -12,7 +12,7 @@ from lightlib.experiment.ledger.snapshot import Snapshot
 
 
 class Source(Protocol):
-    """What an experiment does next, as functions of the ledger: a searcher."""
+    """The next steps of an experiment as functions of the ledger: a searcher."""
 
     def next_entry(self, snapshot: Snapshot) -> Entry | None:
         """Return the attempt to add now; None if there is none, or as many trials are unfinished as may be."""
@@ -29,7 +29,7 @@ class Queue:
         beats: Where owners leave their beats.
         watch: Decides which owners are dead.
         source: Decides what is added.
-        owner: What tells others whether this worker lives.
+        owner: The identity of this worker, as plain values.
     """
 
     def __init__(self, ledger: Ledger, beats: Beats, watch: Watch, source: Source, owner: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ class Queue:
         return self._source.next_entry(snapshot)
 
     def _clean(self, snapshot: Snapshot) -> None:
-        """End what is void, and what dead owners have left."""
+        """End void attempts, and those of dead owners."""
         void = {one.number for one in snapshot.void}
         for attempt in snapshot.attempts:
             dead = attempt.state == "running" and self._watch.is_dead(attempt)

@@ -1,4 +1,4 @@
-"""Snapshot: which attempts hold, and in which state each trial is, as a function of the ledger at one moment."""
+"""Snapshot: the attempts that hold and the state of each trial, as functions of the ledger."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Snapshot:
     """The attempts of an experiment, and those of each trial that hold.
 
     Several workers may add the same attempt of a trial at the same moment. The one with the lowest number holds, and
-    the others are void. An attempt that continues another one also needs that this one ended as its reason says: if its
-    owner was alive after all and completed it, the one that was to continue it is void.
+    the rest are void. An attempt that continues another one holds if this one ended for the same reason: if its owner
+    was alive after all and completed it, the one that was to continue it is void.
 
     Args:
         attempts: In the order of their numbers.
@@ -59,7 +59,7 @@ class Snapshot:
         return self.chains[trial][-1]
 
     def attribute(self, trial: int, name: str) -> Any:
-        """Return what the last attempt that wrote under this name has written; None if none has."""
+        """Return the last value that an attempt of the trial wrote under a name; None if there is none."""
         written = (one.attribute(name) for one in reversed(self.chains.get(trial, [])))
         return next((value for value in written if value is not None), None)
 
@@ -68,7 +68,7 @@ class Snapshot:
         return [trial for trial, chain in self.chains.items() if chain[-1].ended_as is None]
 
     def to_continue(self) -> list[Attempt]:
-        """Return the last attempts that ended without their trial, where nobody has added the next one."""
+        """Return the attempts that ended without their trial, and that no attempt continues yet."""
         last = (chain[-1] for chain in self.chains.values())
         return [one for one in last if one.ended_as in ("lost", "interrupted")]
 

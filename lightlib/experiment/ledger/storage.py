@@ -1,4 +1,4 @@
-"""Storage: opens the folder or database that holds a ledger, and is patient with one that does not answer."""
+"""Storage: opens the folder or database of a ledger, and waits for one that does not answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.ledger.journal import JournalFile, is_on_network
 
 if TYPE_CHECKING:
-    from optuna.storages import BaseStorage, RDBStorage
+    from optuna.storages import BaseStorage, RDBStorage  # optional: optuna
 
 JOURNAL = "journal.log"
 _PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class StorageUnreachable(LightlibError, OSError):
-    """The storage has not answered for as long as the worker was told to wait."""
+    """The storage has not answered for the longest time that the worker waits."""
 
 
 def is_database(place: str) -> bool:
@@ -56,14 +56,14 @@ def open_storage(place: str | Path, patience: Patience | None = None) -> Iterato
     Args:
         place: A folder, created if it is missing, or the URL of a database as SQLAlchemy writes it:
             ``postgresql+psycopg://user@host/database``.
-        patience: With a database that does not answer yet. Default: none, so that a wrong URL is told at once.
+        patience: With a database that does not answer yet. Default: none, so that a wrong URL fails at once.
 
     Raises:
         MisconfigurationException: The URL is not one, its driver is not installed, or it is SQLite on a file system
             of several machines, which damages it.
         StorageUnreachable: The database does not answer.
     """
-    from optuna.storages import JournalStorage, get_storage
+    from optuna.storages import JournalStorage, get_storage  # optional: optuna
 
     if not is_database(str(place)):
         folder = Path(place)
@@ -80,8 +80,14 @@ def open_storage(place: str | Path, patience: Patience | None = None) -> Iterato
 
 
 def _database(url: str) -> RDBStorage:
-    from optuna.storages import RDBStorage
-    from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, OperationalError, ProgrammingError
+    from optuna.storages import RDBStorage  # optional: optuna
+    from sqlalchemy.exc import (  # optional: optuna
+        ArgumentError,
+        IntegrityError,
+        NoSuchModuleError,
+        OperationalError,
+        ProgrammingError,
+    )
 
     try:
         for wait in _WHILE_OTHERS_CREATE:
@@ -177,7 +183,7 @@ class Patience:
                     raise StorageUnreachable(
                         f"The storage has not answered for {waited:.0f} s: {masked(error)}",
                         expected="a storage that answers, or one that comes back in time.",
-                        fix="start the database; the same command goes on. --storage-patience sets the time.",
+                        fix="start the database; the same command continues. --storage-patience sets the time.",
                     ) from None
                 if pause > _LONGEST_PAUSE / 10:
                     report.warn(f"The storage does not answer; trying again: {masked(error).splitlines()[0]}")
@@ -186,9 +192,9 @@ class Patience:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether an error says that a database could not be asked, not that what it was asked was wrong."""
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError
+    """Whether an error means that a database was not reached, not that it refused a query."""
+    from optuna.exceptions import StorageInternalError  # optional: optuna
+    from sqlalchemy.exc import DBAPIError, OperationalError, PendingRollbackError  # optional: optuna
 
     if isinstance(error, StorageInternalError):
         error = error.__cause__ or error

@@ -1,4 +1,4 @@
-"""Halving: asynchronous successive halving whose decisions are functions of the ledger, made by any worker."""
+"""Halving: asynchronous successive halving, decided from the ledger by any worker."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Action = Literal["train", "pause", "stop", "complete"]
 
 @dataclass(frozen=True)
 class Course:
-    """What is known of a trial in its bracket.
+    """The position of a trial in its bracket.
 
     Attributes:
         bracket: The number of its bracket.
         rung: The rung that it trains to, or the last one that it reached.
-        action: The decision there; None while it trains, or while nobody has decided.
+        action: The decision there; None while it trains, or before the decision.
         value: The score there; None until it is reached.
     """
 
@@ -38,14 +38,14 @@ class Halving:
     """A source of trials that are compared at the same lengths: the best of each rung train on.
 
     The score in a rung and the decision are attributes of the attempt. The owner writes the decision before it acts, so
-    an attempt that continues after a death does not decide anew. What a bracket owes is a function of the scores in its
-    rungs, so any worker may pay it, at any time.
+    an attempt that continues after a death does not decide again. The promotions that a bracket owes are a function of
+    the scores in its rungs, so any worker may make them, at any time.
 
     Args:
         brackets: Their lengths, trials and concurrency.
         divisor: One of so many trials trains on after each rung.
         new: Returns the first attempt of the trial with a number.
-        promotes: Whether trials pause at a rung until they are promoted. Default: the others stop at once.
+        promotes: Whether trials pause at a rung until they are promoted. Default: the rest stop at once.
     """
 
     def __init__(self, brackets: Sequence[Bracket], divisor: float, new: NewTrial, promotes: bool = False) -> None:
