@@ -14,14 +14,14 @@ from lightlib.experiment.ledger.storage import open_storage
 from tests.experiment.kills import Runs
 from tests.experiment.postgres import Postgres, why_not
 
-SETTINGS = {"trials": 24, "concurrency": 4, "grace": 2.0, "same_machine": True}
+SETTINGS = {"trials": 24, "concurrency": 4, "grace": 4.0, "same_machine": True}
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("search", ["plain", "stopping", "promoting"])
 def test_in_a_folder(tmp_path, search):
     runs = Runs(tmp_path, {**SETTINGS, "search": search, "storage": str(tmp_path)}, workers=3, seed=5)
-    runs.run(kills=6, every=0.7, limit=240)
+    runs.run(kills=6, every=0.7, limit=600)
     wrong, figures = runs.problems()
     assert not wrong, figures
     assert figures["kills"] >= 1
@@ -62,6 +62,6 @@ def test_in_a_database_that_crashes(tmp_path, server):
         server.crash()
         server.start()
 
-    runs.run(kills=5, every=1.0, limit=280, also=[(1, crash), (3, crash)])
+    runs.run(kills=5, every=1.0, limit=600, also=[(1, crash), (3, crash)])
     wrong, figures = runs.problems()
     assert not wrong, (figures, runs.report())
