@@ -27,6 +27,9 @@ run a model
   test        test with the weights of a checkpoint
   predict     predict with the weights of a checkpoint
 
+search hyperparameters
+  search      preview the plan of an experiment file
+
 run a loop of your own
   fabric      run a script that has a Fabric, on the devices of the options
 
@@ -67,6 +70,7 @@ _MODULES = {
     "compat": "lightlib.command.compat",
     "fabric": "lightlib.command.fabric",
     "checkpoint": "lightlib.checkpoint.tools.command",
+    "search": "lightlib.command.search",
 }
 
 
@@ -136,7 +140,7 @@ def _other(command: str, words: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    if command == "checkpoint":
+    if command in ("checkpoint", "search"):
         module.add_commands(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
     elif command != "env":
         module.add_arguments(parser)

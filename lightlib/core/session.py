@@ -31,6 +31,7 @@ from lightlib.core.preparation import (
     prepare_loggers,
     start_lines,
 )
+from lightlib.core.probe import Call, limits_of, run_call, unseen
 from lightlib.core.processes import Processes
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.find import newest_known, say_how_to_go_on
@@ -54,7 +55,6 @@ from lightlib.core.session_state import SessionState
 from lightlib.core.setup.callbacks import callbacks_in
 from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
 from lightlib.core.setup.timing import Timing, facts_of
-from lightlib.core.trial import Call, limits_of, run_call, unseen
 from lightlib.core.values.hparams import plain_hparams
 from lightlib.data.seed import reset_seed
 from lightlib.errors import MisconfigurationException
@@ -89,7 +89,7 @@ class Session(SessionState):
         self._trainer_callbacks: list[Any] = []  # without the module's
         self._merged_callbacks: tuple[Any, ...] = ()
         self._once = report.Once() if once is None else once
-        self._unmet: Any = None  # the strategy for trials: as the Trainer's was before the processes met
+        self._unmet: Any = None  # the strategy for probes: as the Trainer's was before the processes met
         self._call: Call | None = None
         self._attachment: Attachment | None = None  # of the call around this one
         self._attached: list[tuple[Any, Any]] = []  # callbacks, and the modules that they had before this call
@@ -335,7 +335,7 @@ class Session(SessionState):
         assert self.builder is not None
         run.hooks.replace_by(self.builder.hooks())
 
-    # trials
+    # probes
     @property
     def call(self) -> Call:
         assert self._call is not None, "no call has been made"
@@ -347,11 +347,11 @@ class Session(SessionState):
         return self._call is not None and self._call.weights_only is False
 
     def keep_strategy(self, always: bool = False) -> None:
-        """Keep a copy of the strategy if a callback makes trials; once the processes have met there is none."""
-        if self._unmet is None and (always or any(getattr(one, "makes_trials", False) for one in self.callbacks)):
+        """Keep a copy of the strategy if a callback makes probes; once the processes have met there is none."""
+        if self._unmet is None and (always or any(getattr(one, "makes_probes", False) for one in self.callbacks)):
             self._unmet = copy.copy(self.trainer.strategy)
 
-    def run_trial(self, callback: Any, steps: int, edit: Callable[[Any, Any], None], call: Call | None) -> None:
+    def run_probe(self, callback: Any, steps: int, edit: Callable[[Any, Any], None], call: Call | None) -> None:
         call = call or self.call
         strategy = self.trainer.strategy
         if strategy.world_size > 1 and self.run is not None and call is self._call:
@@ -364,13 +364,13 @@ class Session(SessionState):
             copied = call.copied()
             edit(copied.module, copied.datamodule)
             unmet = strategy if self._unmet is None else self._unmet
-            other = self.trainer.for_trial(copy.copy(unmet), limits_of(call.verb, steps), [callback])
+            other = self.trainer.for_probe(copy.copy(unmet), limits_of(call.verb, steps), [callback])
             self.processes.end()
             run_call(other, copied)
         if call is self._call:
             self.processes.begin(self.signals)
 
-    def for_trial(self, trainer: Trainer, callbacks: list[Any]) -> Session:
+    def for_probe(self, trainer: Trainer, callbacks: list[Any]) -> Session:
         return Session(trainer, callbacks, self._once)
 
     # around the loop

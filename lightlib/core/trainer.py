@@ -22,6 +22,7 @@ from lightlib.core.calls import TrainerCalls
 from lightlib.core.default_callbacks import all_callbacks
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
+from lightlib.core.probe import Call
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.run import loop
@@ -43,7 +44,6 @@ from lightlib.core.setup.plugins import (
 )
 from lightlib.core.setup.settings import Settings, integer, replace_settings
 from lightlib.core.setup.strategy_by_memory import strategy_by_memory
-from lightlib.core.trial import Call
 from lightlib.errors import ArgumentTypeError, shown
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision
@@ -393,8 +393,8 @@ class Trainer(TrainerCalls):
             outputs = loop.predict(run, keep)
         return (outputs[0] if len(outputs) == 1 else outputs) if keep else None
 
-    # trials
-    def run_trial(
+    # probes
+    def run_probe(
         self, callback: Callback, steps: int, edit: Callable[[Any, Any], None], call: Call | None = None
     ) -> None:
         """Run `steps` steps, or evaluation batches, of the present call on copies of its objects.
@@ -402,23 +402,23 @@ class Trainer(TrainerCalls):
         Nothing of the run changes: not the weights, the random numbers, the data, the position, loggers, or files.
 
         Args:
-            callback: The only callback of the trial.
+            callback: The only callback of the probe.
             steps: Optimizer steps of a fit; otherwise batches.
-            edit: Gets the copies of the module and of the data module (or None) before the trial begins.
+            edit: Gets the copies of the module and of the data module (or None) before the probe begins.
             call: The objects. Default: those of the present call.
 
         Raises:
             MisconfigurationException: An object cannot be copied, or the module is distributed already.
         """
-        self._session.run_trial(callback, steps, edit, call)
+        self._session.run_probe(callback, steps, edit, call)
 
     @property
     def present_call(self) -> Call:
         """The user's objects in the present call, or the last one."""
         return self._session.call
 
-    def connect_for_trials(self) -> None:
-        """Connect the processes, for trials outside of a run."""
+    def connect_for_probes(self) -> None:
+        """Connect the processes, for probes outside of a run."""
         self._session.keep_strategy(always=True)
         self._session.processes.ready()
 
@@ -428,19 +428,19 @@ class Trainer(TrainerCalls):
             self._adapts = False
             self.strategy = strategy_by_memory(self.strategy, module)
 
-    def for_trial(self, strategy: Strategy, limits: dict[str, Any], callbacks: list[Any]) -> Trainer:
-        """Return a Trainer like this one that logs and saves nothing, for `run_trial`."""
+    def for_probe(self, strategy: Strategy, limits: dict[str, Any], callbacks: list[Any]) -> Trainer:
+        """Return a Trainer like this one that logs and saves nothing, for `run_probe`."""
         other = Trainer.__new__(type(self))
-        other._begin_trial(self, strategy, limits, callbacks)  # noqa: SLF001  of this class
+        other._begin_probe(self, strategy, limits, callbacks)  # noqa: SLF001  of this class
         return other
 
-    def _begin_trial(self, original: Trainer, strategy: Strategy, limits: dict[str, Any], callbacks: list[Any]) -> None:
+    def _begin_probe(self, original: Trainer, strategy: Strategy, limits: dict[str, Any], callbacks: list[Any]) -> None:
         vars(self).update(vars(original))
         self.settings = replace_settings(original.settings, limits)
         strategy.connect(self.accelerator, self.devices, self.precision_plugin, original.strategy.environment)
         self.strategy, self.profiler, self._loggers = strategy, profiler_of(None), []
         self.progress, self.requeue = Progress(), None
-        self._session = original._session.for_trial(self, callbacks)
+        self._session = original._session.for_probe(self, callbacks)
         self.processes = self._session.processes
 
     # Override it to run a loop of your own: it gets the run of this fit, with `hooks`, `train_data`, `progress`,

@@ -10,9 +10,9 @@ from lightlib.callbacks.tuning.lr_curve import LRFinder
 from lightlib.core.check import check_module
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
+from lightlib.core.probe import Call
 from lightlib.core.spawned import wanted
 from lightlib.core.trainer import Trainer
-from lightlib.core.trial import Call
 from lightlib.errors import MisconfigurationException, shown
 
 __all__ = ["Tuner"]
@@ -122,7 +122,7 @@ class Tuner:
             val_dataloaders: None.
             dataloaders: A DataModule or None, for the methods that evaluate.
             datamodule: The data module.
-            method: ``"fit"`` (default), ``"validate"``, ``"test"`` or ``"predict"``: what the trials do.
+            method: ``"fit"`` (default), ``"validate"``, ``"test"`` or ``"predict"``: what the probes do.
             mode, steps_per_trial, init_val, max_trials, batch_arg_name, margin, max_val: As for
                 :class:`lightlib.callbacks.BatchSizeFinder`.
 
@@ -156,7 +156,7 @@ class Tuner:
             )
 
     def _meet(self) -> None:
-        self._trainer.connect_for_trials()
+        self._trainer.connect_for_probes()
 
 
 def _call(model: Any, train: Any, val: Any, evaluation: Any, datamodule: Any, method: str) -> Call:

@@ -40,6 +40,8 @@ ORDER = (
     "compat.tools > compat.internals > compat > compat.plugins",
     "compat.shims.lightning | compat.shims.lightning_fabric | compat.shims.pytorch_lightning | testing",
     "config.yaml > config.errors > config",
+    "experiment.ledger > experiment.search | experiment.file",
+    "experiment",
     "cli > command.doctor > command.plot > command",
     "__init__ > __main__",
 )
@@ -56,6 +58,8 @@ AT_TOP = frozenset({*sys.stdlib_module_names, PACKAGE, "torch", "packaging", "ty
 # Files that are imported when a program asks for one of their names, and the package that they may import at the top.
 ON_USE = {
     f"{PACKAGE}.compat.tools.rich_columns": "rich",
+    f"{PACKAGE}.experiment.ledger.journal": "optuna",
+    f"{PACKAGE}.experiment.ledger.ledger": "optuna",
     f"{PACKAGE}.compat.tools.tqdm_bar": "tqdm",
     f"{PACKAGE}.compat.tools.values": "lightning_utilities",
 }

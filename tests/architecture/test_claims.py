@@ -31,6 +31,7 @@ COMES_WITH = {
     "PyYAML": "jsonargparse",
     "numpy": "torchmetrics",
     "typing-extensions": "torch",
+    "sqlalchemy": "optuna",
 }
 DISTRIBUTIONS = {
     "lightning_utilities": "lightning-utilities",

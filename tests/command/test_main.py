@@ -316,6 +316,7 @@ VERBS = {
     "init": ("new --template gan", "cd new"),
     "plot": ("metrics.csv --format html", "Wrote curves.html"),
     "checkpoint": ("inspect weights.ckpt", "net.weight"),
+    "search": ("preview search.yaml", "random: 8 trials"),
     "doctor": ("--json", '"checks"'),
     "compat": ("status", "import lightning gives"),
     "fabric": ("run script.py", "1 process, 32-true"),
@@ -332,6 +333,7 @@ def test_a_verb_starts_as_a_user_starts_it(verb: str) -> None:
         'print(fabric.world_size, "process,", fabric.strategy.precision.name)\n'
     )
     torch.save({"state_dict": {"net.weight": torch.ones(2, 2)}}, "weights.ckpt")
+    Path("search.yaml").write_text("fit: {trainer: {}}\nsearcher: {name: random, metric: a, max_trials: 8}\n")
     words, printed = VERBS[verb]
     done = programs.interpreter("-m", "lightlib", verb, *words.split())
     assert done.returncode == 0, done.stderr

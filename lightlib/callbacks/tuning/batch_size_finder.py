@@ -48,7 +48,7 @@ class BatchSizeFinder(Callback):
         16
     """
 
-    makes_trials = True
+    makes_probes = True
 
     def __init__(
         self,
@@ -124,27 +124,27 @@ class BatchSizeFinder(Callback):
         find_name((name,), pl_module, datamodule, "The search for a batch size", "batch_arg_name")
         warn_of_several(name, pl_module, datamodule)
 
-        def trial(size: int) -> int | None:
+        def probe(size: int) -> int | None:
             def edit(module: Any, data: Any) -> None:
                 set_value(name, size, module, data)
                 without_schedules(module, data)
 
-            probe = _Probe()
-            trainer.run_trial(probe, self._steps_per_trial, edit, call)
-            return probe.samples
+            counter = _Counter()
+            trainer.run_probe(counter, self._steps_per_trial, edit, call)
+            return counter.samples
 
-        best = search(self._mode, self._attempted(trial), self._init_val, self._max_trials, self._max_val)
+        best = search(self._mode, self._attempted(probe), self._init_val, self._max_trials, self._max_val)
         if self._mode == "binsearch":
             best = max(1, int(best * (1 - self._margin)))
         self.optimal_batch_size = best
         set_value(name, best, pl_module, datamodule)
         report.info(f"The search set {name}={best}.")
 
-    def _attempted(self, trial: Callable[[int], int | None]) -> Callable[[int], tuple[bool, int | None]]:
+    def _attempted(self, probe: Callable[[int], int | None]) -> Callable[[int], tuple[bool, int | None]]:
         def attempt(size: int) -> tuple[bool, int | None]:
             fits, samples = True, None
             try:
-                samples = trial(size)
+                samples = probe(size)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -166,8 +166,8 @@ class BatchSizeFinder(Callback):
         self._restored = True
 
 
-class _Probe(Callback):
-    """Notes the number of samples that the trial's loader has.
+class _Counter(Callback):
+    """Notes the number of samples that the probe's loader has.
 
     Attributes:
         samples: None if the data set has no length.

@@ -49,7 +49,7 @@ class LearningRateFinder(Callback):
         True
     """
 
-    makes_trials = True
+    makes_probes = True
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class LearningRateFinder(Callback):
             self._name(pl_module)
         curve = LRFinder(self._mode, self._min_lr, self._max_lr, self._num_training_steps)
         recorder = Recorder(curve, self._early_stop_threshold)
-        trainer.run_trial(recorder, self._num_training_steps, without_schedules, call)
+        trainer.run_probe(recorder, self._num_training_steps, without_schedules, call)
         self.optimal_lr = curve
         self._apply(trainer, pl_module)
 
@@ -146,7 +146,7 @@ class LearningRateFinder(Callback):
         self._restored = bool(state_dict)
 
 
-def without_schedules(module: Any, datamodule: Any) -> None:  # noqa: ARG001  one signature for edits of a trial
+def without_schedules(module: Any, datamodule: Any) -> None:  # noqa: ARG001  one signature for edits of a probe
     """Leave out the callbacks of a module that a search trains, and the schedules unless it steps them itself."""
     vars(module).update(configure_callbacks=list)
     if not module.automatic_optimization:

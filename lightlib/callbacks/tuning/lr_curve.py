@@ -124,7 +124,7 @@ class LRFinder:
 
 
 class Recorder(Callback):
-    """Sets the learning rate of each step of the trial and notes the smoothed loss.
+    """Sets the learning rate of each step of the probe and notes the smoothed loss.
 
     The loss is the mean over all processes, so that all see one curve and stop at one step.
     """

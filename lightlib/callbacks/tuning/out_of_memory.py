@@ -1,4 +1,4 @@
-"""Out of memory: the errors by which torch reports it, and freeing the memory of a failed trial."""
+"""Out of memory: the errors by which torch reports it, and freeing the memory of a failed probe."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def restore_found(callbacks: Sequence[Any], content: Mapping[str, Any]) -> None:
     """Give callbacks that search their state before `setup`, where they would search."""
     states = content.get("callbacks") or {}
     for callback in callbacks:
-        if getattr(callback, "makes_trials", False) and callback.state_key in states:
+        if getattr(callback, "makes_probes", False) and callback.state_key in states:
             callback.load_found(states[callback.state_key])
 
 

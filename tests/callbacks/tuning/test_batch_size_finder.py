@@ -66,8 +66,8 @@ def test_training_uses_the_found_size_and_equals_a_run_that_began_with_it():
 
 def test_a_resumed_run_keeps_the_size(monkeypatch):
     searches = []
-    trial = L.Trainer.run_trial
-    monkeypatch.setattr(L.Trainer, "run_trial", lambda self, *args: (searches.append(1), trial(self, *args))[1])
+    trial = L.Trainer.run_probe
+    monkeypatch.setattr(L.Trainer, "run_probe", lambda self, *args: (searches.append(1), trial(self, *args))[1])
 
     def run(**resumed):
         torch.manual_seed(3)

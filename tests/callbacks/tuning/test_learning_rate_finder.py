@@ -131,8 +131,8 @@ def test_training_begins_with_what_was_found():
 
 def test_a_resumed_run_does_not_search_again(monkeypatch):
     searches = []
-    trial = L.Trainer.run_trial
-    monkeypatch.setattr(L.Trainer, "run_trial", lambda self, *args: (searches.append(1), trial(self, *args))[1])
+    trial = L.Trainer.run_probe
+    monkeypatch.setattr(L.Trainer, "run_probe", lambda self, *args: (searches.append(1), trial(self, *args))[1])
 
     def run(epochs, **resumed):
         torch.manual_seed(3)

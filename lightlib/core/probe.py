@@ -1,4 +1,4 @@
-"""Trials: short runs on copies of the user's objects, which leave the run itself as it was."""
+"""Probes: short runs on copies of the user's objects, which leave the run itself as it was."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def unseen() -> Iterator[None]:
 
 
 def limits_of(verb: str, steps: int) -> dict[str, Any]:
-    """Return the settings of a trial of `steps` steps, or evaluation batches, that logs, saves and prints nothing."""
+    """Return the settings of a probe of `steps` steps, or evaluation batches, that logs, saves and prints nothing."""
     names = {"fit": "train", "validate": "val", "test": "test", "predict": "predict"}
     limits: dict[str, Any] = {"max_steps": steps, "max_epochs": -1, "limit_val_batches": 0}
     if verb != "fit":

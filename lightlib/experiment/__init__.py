@@ -1,0 +1,1 @@
+"""Experiments: hyperparameter searches in which each trial is a fit."""

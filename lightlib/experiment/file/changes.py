@@ -1,0 +1,124 @@
+"""Changes to the file of an experiment that has begun: which are allowed, and errors for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from lightlib.config.yaml.document import ConfigError
+from lightlib.experiment.file.config import ExperimentConfig
+from lightlib.experiment.file.masks import is_masked, masked_at
+from lightlib.experiment.file.units import UNITS
+
+MAY_CHANGE = (
+    "name",
+    "description",
+    "labels",
+    "searcher.max_concurrent_trials",
+    "resources.max_slots",
+    "resources.priority",
+    "resources.weight",
+    "resources.resource_pool",
+    "max_restarts",
+    "log_policies",
+    "retention_policy.log_retention_days",
+    "checkpoint_storage.save_experiment_best",
+    "checkpoint_storage.save_trial_best",
+    "checkpoint_storage.save_trial_latest",
+)
+TRIALS = "searcher.max_trials"
+_SEED = "reproducibility.experiment_seed"
+_NOTHING = "nothing"
+
+
+class Change(NamedTuple):
+    """One key with its old and its new value.
+
+    Attributes:
+        key: The dotted key.
+        old: The value of the experiment; None if it had none.
+        new: The value of the file; None if it has none. Secrets are masked in both.
+    """
+
+    key: str
+    old: Any
+    new: Any
+
+
+def changed(old: ExperimentConfig, new: ExperimentConfig, *, continued: bool = False) -> tuple[Change, ...]:
+    """Return the differences between an experiment that has begun and its file, all of which are allowed.
+
+    Allowed are the keys of `MAY_CHANGE`, and with `continued` a larger number of trials. A secret that is masked in one
+    of the two is equal, and so is a seed that the file does not have. The order of keys has no meaning.
+
+    Args:
+        old: The experiment.
+        new: What was read now.
+        continued: Whether `max_trials` may grow.
+
+    Raises:
+        ConfigError: Another key has changed. The message names each with its old and new value, file and line.
+
+    Example:
+        >>> from lightlib.experiment.file import read
+        >>> file = {"name": "a", "fit": {"trainer": {}}, "searcher": {"name": "single", "metric": "loss"}}
+        >>> changed(read(file), read({**file, "max_restarts": 1}))
+        (Change(key='max_restarts', old=5, new=1),)
+    """
+    found = tuple(_differences(old, new))
+    refused = [one for one in found if one.key not in MAY_CHANGE and not (continued and _more_trials(one))]
+    if not refused:
+        return found
+    lines = [_line(one, new) for one in refused]
+    if [one.key for one in refused] == [TRIALS] and _more_trials(refused[0]):
+        fix = f"lightlib experiment continue ID --max-trials {refused[0].new}"
+    else:
+        restored = "; ".join(f"{one.key}: {_text(one.old)}" for one in refused)
+        fix = f"restore {restored}, or begin a new experiment: lightlib experiment fork ID."
+    raise ConfigError(
+        f"The experiment {old.name!r} has begun, and {'; '.join(lines)}.",
+        expected=f"the settings with which it began; only these may change: {', '.join(MAY_CHANGE)}.",
+        fix=fix,
+    )
+
+
+def _more_trials(one: Change) -> bool:
+    return one.key == TRIALS and None not in (one.old, one.new) and one.new > one.old
+
+
+def _line(one: Change, new: ExperimentConfig) -> str:
+    where = new.where(one.key)
+    return f"{one.key!r}{f' ({where})' if where else ''} is now {_text(one.new)} instead of {_text(one.old)}"
+
+
+def _text(value: Any) -> str:
+    return _NOTHING if value is None else repr(value)
+
+
+def _differences(old: ExperimentConfig, new: ExperimentConfig) -> Iterator[Change]:
+    before, now = dict(_leaves("", old.plain())), dict(_leaves("", new.plain()))
+    for key in dict.fromkeys([*before, *now]):
+        one, other = before.get(key), now.get(key)
+        if (key == _SEED and other is None) or _same(key, one, other):
+            continue
+        yield Change(key, masked_at(key, one), masked_at(key, other))
+
+
+def _same(key: str, one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = zip(one, other, strict=True)
+        return all(_same(f"{key}.{index}", first, second) for index, (first, second) in enumerate(pairs))
+    hidden = any(isinstance(value, str) and is_masked(value) for value in (one, other))
+    if hidden and masked_at(key, one) == masked_at(key, other):
+        return True
+    return one == other and type(one) is type(other)
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of a mapping; a length such as ``{"batches": 900}`` is one value."""
+    is_length = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in UNITS
+    if isinstance(value, dict) and value and not is_length:
+        for name, one in value.items():
+            yield from _leaves(f"{key}.{name}" if key else str(name), one)
+    elif value != {}:
+        yield key, value

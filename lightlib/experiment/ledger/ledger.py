@@ -1,0 +1,186 @@
+"""Ledger: adds, claims and ends attempts, so that no kill loses a trial or runs one twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from optuna.exceptions import DuplicatedStudyError, UpdateFinishedTrialError
+from optuna.study import StudyDirection
+from optuna.trial import TrialState, create_trial
+
+from lightlib.errors import LightlibError, MisconfigurationException
+from lightlib.experiment.ledger.attempt import END, KEY, OWNER, Attempt, Ending, Entry
+from lightlib.experiment.ledger.snapshot import Snapshot
+from lightlib.experiment.ledger.storage import Patience
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+_STATES: Mapping[Ending, TrialState] = {
+    "completed": TrialState.COMPLETE,
+    "stopped": TrialState.PRUNED,
+    "paused": TrialState.PRUNED,
+}
+
+
+class LostAttempt(LightlibError):
+    """The attempt has been ended by another worker, which took this one for dead: its results no longer count."""
+
+
+class Ledger:
+    """The record of an experiment in an Optuna study, which any number of workers change at the same time.
+
+    It needs three promises of a storage, which all of Optuna's give: numbers of trials rise in the order of creation;
+    one worker at most changes a trial from waiting to running; a trial that has ended is never changed. On them rest
+    these rules:
+
+    - A worker adds an attempt where the ledger shows none. If several do so at once, the lowest number holds
+      (`Snapshot`).
+    - The owner announces how an attempt ends, and only then ends it. A worker that finds the owner dead carries out
+      the announced end; if there is none, the attempt is lost, and its trial continues.
+    - The attempt that continues a trial is added before the present one ends, so no kill can lose the trial in between.
+
+    Args:
+        storage: An Optuna storage.
+        name: The name of the experiment, which is that of the study. Created if it is missing.
+        directions: ``"minimize"`` or ``"maximize"`` for each metric, for a new study.
+        max_restarts: How often a trial may fail by itself and is tried again. Default: 5.
+        patience: With a storage that does not answer. Default: ten minutes.
+
+    Raises:
+        StorageUnreachable: By every method: the storage has not answered for so long.
+    """
+
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        directions: tuple[str, ...] = ("minimize",),
+        max_restarts: int = 5,
+        patience: Patience | None = None,
+    ) -> None:
+        self.storage, self.name, self.max_restarts = storage, name, max_restarts
+        self._ask = (patience or Patience()).call
+        try:
+            self.study = self._ask(storage.create_new_study, [StudyDirection[one.upper()] for one in directions], name)
+        except DuplicatedStudyError:
+            self.study = self._ask(storage.get_study_id_from_name, name)
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state of the ledger."""
+        trials = self._ask(self.storage.get_all_trials, self.study, False)
+        return Snapshot(Attempt(one) for one in trials if KEY in one.system_attrs)
+
+    def fresh(self, attempt: Attempt) -> Attempt:
+        """Return the present state of one attempt."""
+        return Attempt(self._ask(self.storage.get_trial, attempt.id))
+
+    def add(self, entry: Entry) -> None:
+        """Add an attempt that waits for a worker. It may turn out to be void."""
+        info = {name: value for name, value in asdict(entry).items() if name not in ("params", "distributions")}
+        trial = create_trial(
+            state=TrialState.WAITING,
+            params=dict(entry.params),
+            distributions=dict(entry.distributions),
+            system_attrs={KEY: info},
+        )
+        self._ask(self.storage.create_new_trial, self.study, trial)
+
+    def claim(self, attempt: Attempt, owner: Mapping[str, Any]) -> bool:
+        """Take a waiting attempt; return whether this worker has it.
+
+        Args:
+            attempt: One that holds, in a fresh snapshot.
+            owner: The identity of this worker, as plain values.
+        """
+        try:
+            if not self._ask(self.storage.set_trial_state_values, attempt.id, TrialState.RUNNING):
+                return False
+            self.write(attempt, OWNER, dict(owner))
+        except (UpdateFinishedTrialError, LostAttempt):
+            return False
+        return True
+
+    def write(self, attempt: Attempt, name: str, value: Any) -> None:
+        """Write a plain value under a name, for all to read.
+
+        Raises:
+            LostAttempt: The attempt has ended.
+        """
+        self._owned(attempt, self.storage.set_trial_system_attr, attempt.id, name, value)
+
+    def report(self, attempt: Attempt, step: int, value: float) -> None:
+        """Write the metric after so many units.
+
+        Raises:
+            LostAttempt: The attempt has ended.
+        """
+        self._owned(attempt, self.storage.set_trial_intermediate_value, attempt.id, step, value)
+
+    def end(self, attempt: Attempt, reason: Ending, value: float | None = None) -> None:
+        """End an attempt of this worker.
+
+        Args:
+            attempt: It.
+            reason: How it ends.
+            value: The metric, for a completed one.
+
+        Raises:
+            LostAttempt: It has ended already.
+        """
+        end = {"reason": reason, "value": value}
+        self.write(attempt, END, end)
+        self._owned(attempt, self._carry_out, attempt, end)
+
+    def take_over(self, attempt: Attempt) -> None:
+        """End an attempt of a dead owner, as the owner has announced; without an announcement it is lost."""
+        now = self.fresh(attempt)
+        if now.state == "running":
+            with suppress(UpdateFinishedTrialError):  # ended by another worker, or by its owner, who lives
+                self._carry_out(now, now.end or {"reason": "lost", "value": None})
+
+    def discard(self, attempt: Attempt) -> None:
+        """End an attempt that is void."""
+        with suppress(UpdateFinishedTrialError):
+            self._ask(self.storage.set_trial_system_attr, attempt.id, END, {"reason": "void", "value": None})
+            self._ask(self.storage.set_trial_state_values, attempt.id, TrialState.FAIL)
+
+    def _carry_out(self, attempt: Attempt, end: Mapping[str, Any]) -> None:
+        reason: Ending = end["reason"]
+        if reason in ("lost", "interrupted", "failed"):
+            now = self.snapshot()
+            again = reason != "failed" or now.failures(attempt.trial) < self.max_restarts
+            if again and not any(one.before == attempt.number for one in now.attempts):
+                self.add(attempt.successor(reason))
+        values = [end["value"]] if reason == "completed" else None
+        self._ask(self.storage.set_trial_state_values, attempt.id, _STATES.get(reason, TrialState.FAIL), values)
+
+    def _owned(self, attempt: Attempt, act: Callable[..., object], *args: Any) -> None:
+        try:
+            self._ask(act, *args)
+        except UpdateFinishedTrialError:
+            raise LostAttempt(
+                f"Attempt {attempt.attempt} of trial {attempt.trial} was ended by another worker.",
+                expected="a worker that reports within the grace period.",
+                fix="nothing: another attempt continues the trial from its newest checkpoint.",
+            ) from None
+
+
+def require_new(ledger: Ledger, name: str) -> None:
+    """Raise if the study has trials of another program.
+
+    Raises:
+        MisconfigurationException: The study has trials that lightlib did not add.
+    """
+    foreign = [
+        one.number for one in ledger.storage.get_all_trials(ledger.study, deepcopy=False) if KEY not in one.system_attrs
+    ]
+    if foreign:
+        raise MisconfigurationException(
+            f"The study {name!r} has {len(foreign)} trials that lightlib did not add.",
+            expected="a name that only lightlib uses in this storage.",
+            fix="another `name:` in the experiment file.",
+        )

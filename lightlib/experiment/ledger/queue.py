@@ -1,0 +1,89 @@
+"""Queue: the next attempt for a worker, from the ledger alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from lightlib.experiment.ledger.attempt import Attempt, Entry
+from lightlib.experiment.ledger.beats import Beats, Watch
+from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.ledger.snapshot import Snapshot
+
+
+class Source(Protocol):
+    """The next steps of an experiment as functions of the ledger: a searcher."""
+
+    def next_entry(self, snapshot: Snapshot) -> Entry | None:
+        """Return the attempt to add now; None if there is none, or as many trials are unfinished as may be."""
+
+    def is_done(self, snapshot: Snapshot) -> bool:
+        """Whether nothing will ever be added again, given that no trial is unfinished."""
+
+
+class Queue:
+    """Gives a worker its next attempt; there is no driver, and every worker does the same.
+
+    Args:
+        ledger: Of the experiment.
+        beats: Where owners leave their beats.
+        watch: Decides which owners are dead.
+        source: Decides what is added.
+        owner: The identity of this worker, as plain values.
+    """
+
+    def __init__(self, ledger: Ledger, beats: Beats, watch: Watch, source: Source, owner: Mapping[str, Any]) -> None:
+        self._ledger, self._beats, self._watch, self._source, self._owner = ledger, beats, watch, source, owner
+
+    def next(self) -> Attempt | None:
+        """Return an attempt that this worker now owns; None if there is nothing to do at this moment.
+
+        Raises:
+            StorageUnreachable: The storage does not answer.
+        """
+        while True:
+            self._clean(self._ledger.snapshot())
+            snapshot = self._ledger.snapshot()
+            for attempt in self._waiting(snapshot):
+                if self._take(attempt, snapshot):
+                    return attempt
+            entry = self._next_entry(snapshot)
+            if entry is None:
+                return None
+            self._ledger.add(entry)
+
+    def is_done(self) -> bool:
+        """Whether the experiment has ended."""
+        snapshot = self._ledger.snapshot()
+        return not snapshot.unfinished() and not snapshot.to_continue() and self._source.is_done(snapshot)
+
+    def _next_entry(self, snapshot: Snapshot) -> Entry | None:
+        for attempt in snapshot.to_continue():  # ended by another program, or by an owner who died before it added it
+            reason = attempt.ended_as
+            assert reason in ("lost", "interrupted")
+            return attempt.successor(reason)
+        return self._source.next_entry(snapshot)
+
+    def _clean(self, snapshot: Snapshot) -> None:
+        """End void attempts, and those of dead owners."""
+        void = {one.number for one in snapshot.void}
+        for attempt in snapshot.attempts:
+            dead = attempt.state == "running" and self._watch.is_dead(attempt)
+            if attempt.number in void and (dead or attempt.state == "waiting"):
+                self._ledger.discard(attempt)
+            elif dead:
+                self._ledger.take_over(attempt)
+
+    def _waiting(self, snapshot: Snapshot) -> list[Attempt]:
+        """Return the attempts to claim, the trials that have begun first."""
+        waiting = [chain[-1] for chain in snapshot.chains.values() if chain[-1].state == "waiting"]
+        return sorted(waiting, key=lambda one: (one.attempt == 0, one.number))
+
+    def _take(self, attempt: Attempt, snapshot: Snapshot) -> bool:
+        before = None if attempt.before is None else snapshot.by_number[attempt.before]
+        if before is not None and before.state == "running":
+            return False  # its owner may live; if not, `_clean` ends it
+        if not self._ledger.claim(attempt, self._owner):
+            return False
+        self._beats.send(attempt)
+        return True

@@ -1,0 +1,97 @@
+"""Snapshot: the attempts that hold and the state of each trial, as functions of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from lightlib.experiment.ledger.attempt import CONTINUES, Attempt
+
+State = Literal["waiting", "running", "paused", "completed", "stopped", "errored", "invalid", "canceled"]
+_STATES: dict[str, State] = {
+    "failed": "errored",
+    "lost": "waiting",
+    "interrupted": "waiting",
+    "paused": "paused",
+    "completed": "completed",
+    "stopped": "stopped",
+    "invalid": "invalid",
+    "canceled": "canceled",
+}
+
+
+class Snapshot:
+    """The attempts of an experiment, and those of each trial that hold.
+
+    Several workers may add the same attempt of a trial at the same moment. The one with the lowest number holds, and
+    the rest are void. An attempt that continues another one holds if this one ended for the same reason: if its owner
+    was alive after all and completed it, the one that was to continue it is void.
+
+    Args:
+        attempts: In the order of their numbers.
+
+    Attributes:
+        attempts: The same.
+        by_number: The same by number.
+        chains: The attempts of each trial that hold, in their order.
+        void: Those that do not hold and never will.
+    """
+
+    def __init__(self, attempts: Iterable[Attempt]) -> None:
+        self.attempts = list(attempts)
+        self.by_number = {one.number: one for one in self.attempts}
+        self.chains: dict[int, list[Attempt]] = {}
+        self.void: list[Attempt] = []
+        for one in self.attempts:
+            chain = self.chains.get(one.trial, [])
+            if _holds(one, chain):
+                self.chains.setdefault(one.trial, []).append(one)
+            else:
+                self.void.append(one)
+
+    @property
+    def trials(self) -> int:
+        """The number of trials that have been created."""
+        return len(self.chains)
+
+    def last(self, trial: int) -> Attempt:
+        """Return the last attempt of a trial that holds."""
+        return self.chains[trial][-1]
+
+    def attribute(self, trial: int, name: str) -> Any:
+        """Return the last value that an attempt of the trial wrote under a name; None if there is none."""
+        written = (one.attribute(name) for one in reversed(self.chains.get(trial, [])))
+        return next((value for value in written if value is not None), None)
+
+    def unfinished(self) -> list[int]:
+        """Return the trials that wait for a worker or are with one."""
+        return [trial for trial, chain in self.chains.items() if chain[-1].ended_as is None]
+
+    def to_continue(self) -> list[Attempt]:
+        """Return the attempts that ended without their trial, and that no attempt continues yet."""
+        last = (chain[-1] for chain in self.chains.values())
+        return [one for one in last if one.ended_as in ("lost", "interrupted")]
+
+    def failures(self, trial: int) -> int:
+        """Return how many attempts of a trial have failed by themselves; lost and interrupted ones do not count."""
+        return sum(one.ended_as == "failed" for one in self.chains[trial])
+
+    def state_of(self, trial: int) -> State:
+        """Return the state of a trial that users are shown."""
+        last = self.last(trial)
+        if last.ended_as is None:
+            return "waiting" if last.state == "waiting" else "running"
+        return _STATES[last.ended_as]
+
+    def is_void(self, attempt: Attempt) -> bool:
+        """Whether an attempt does not hold."""
+        return attempt not in self.chains.get(attempt.trial, ())
+
+
+def _holds(one: Attempt, chain: list[Attempt]) -> bool:
+    if not one.attempt:
+        return not chain
+    if len(chain) != one.attempt or chain[-1].number != one.before:
+        return False
+    ended = chain[-1].ended_as
+    return ended is None or (ended in CONTINUES and ended == one.reason) or one.reason == "retried"
