@@ -17,11 +17,21 @@ class Killed(BaseException):
     """The worker is dead: nothing of it runs any more."""
 
 
-class Mortal:
-    """A storage for one worker, which dies before its write number `at`, from 0; the rest see all that it wrote."""
+def die():
+    raise Killed
 
-    def __init__(self, shared, at=None):
-        self._shared, self._at, self.writes = shared, at, 0
+
+class Mortal:
+    """A storage for one worker; the rest see all that it wrote.
+
+    Args:
+        shared: The storage of all.
+        at: The number of a write, from 0.
+        then: Called before that write. Default: the worker dies.
+    """
+
+    def __init__(self, shared, at=None, then=None):
+        self._shared, self._at, self._then, self.writes = shared, at, then or die, 0
 
     def __getattr__(self, name):
         method = getattr(self._shared, name)
@@ -29,9 +39,9 @@ class Mortal:
             return method
 
         def write(*args, **kwargs):
-            if self.writes == self._at:
-                raise Killed
             self.writes += 1
+            if self.writes - 1 == self._at:
+                self._then()
             return method(*args, **kwargs)
 
         return write
@@ -69,10 +79,10 @@ class Numbered:
         return snapshot.trials == self.trials
 
 
-def worker(shared, beats, name="one", at=None, source=None, max_restarts=5):
-    """Return the ledger and the queue of a worker that dies before its write number `at`."""
+def worker(shared, beats, name="one", at=None, source=None, max_restarts=5, then=None):
+    """Return the ledger and the queue of a worker that dies, or calls `then`, before its write number `at`."""
     beats.living.add(name)
-    ledger = Ledger(Mortal(shared, at), "experiment", max_restarts=max_restarts)
+    ledger = Ledger(Mortal(shared, at, then), "experiment", max_restarts=max_restarts)
     return ledger, Queue(ledger, beats, beats, source or Numbered(1), {"name": name})
 
 

@@ -197,3 +197,49 @@ def test_a_death_at_any_write_loses_no_trial_and_ends_none_twice(second):
             assert [one.ended_as for one in chain].count("completed") == 1
         again = [one for one in snapshot.attempts if one.ended_as == "lost"]
         assert len(again) <= (1 if second is None else 2), "only what the dead ones ran is repeated"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 100])
+def test_a_worker_that_is_taken_for_dead_and_lives_does_no_harm(steps):
+    """Before any one of its writes it sleeps, while another worker takes `steps` of its own; then it continues."""
+    for at in range(writes_of_script()):
+        shared, beats = memory(), Alive()
+
+        def sleep(shared=shared, beats=beats):
+            beats.living.discard("one")
+            ledger, queue = worker(shared, beats, "two", source=Promotes(3), at=steps)
+            try:
+                script(ledger, queue)
+            except Killed:
+                beats.living.discard("two")
+            beats.living.add("one")
+
+        ledger, queue = worker(shared, beats, "one", at, Promotes(3), then=sleep)
+        while True:
+            try:
+                script(ledger, queue)
+                break
+            except LostAttempt:
+                pass
+        beats.living.clear()
+        ledger, queue = worker(shared, beats, "three", source=Promotes(3))
+        script(ledger, queue)
+        snapshot = ledger.snapshot()
+        assert states(ledger) == ["completed"] * 3, f"asleep before write {at}"
+        assert queue.is_done()
+        assert all(one.state == "ended" for one in snapshot.attempts)
+        for chain in snapshot.chains.values():
+            assert [one.ended_as for one in chain].count("completed") == 1
+
+
+@pytest.mark.parametrize("reason", ["failed", "interrupted", "paused", "completed", "stopped"])
+def test_an_owner_that_was_taken_for_dead_ends_its_attempt_first(shared, reason):
+    """Another worker has added the attempt that was to continue it, and not yet ended it."""
+    ledger, queue = worker(shared, Alive(), source=Promotes(1))
+    attempt = queue.next()
+    ledger.add(attempt.successor("lost"))
+    ledger.end(attempt, reason, 1.0 if reason == "completed" else None)
+    assert ledger.snapshot().attempts[1].number == 1
+    expected = {"completed": ([], "completed"), "stopped": ([], "stopped")}
+    assert (list(run_all(queue, ledger)), states(ledger)[0]) == expected.get(reason, ([2], "completed"))
+    assert ledger.snapshot().attempts[1].ended_as == "void"

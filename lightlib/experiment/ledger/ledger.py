@@ -92,6 +92,9 @@ class Ledger:
     def claim(self, attempt: Attempt, owner: Mapping[str, Any]) -> bool:
         """Take a waiting attempt; return whether this worker has it.
 
+        If the storage answers late, the result may be False although the claim was made. The attempt then has no
+        owner, and continues after the grace period.
+
         Args:
             attempt: One that holds, in a fresh snapshot.
             owner: The identity of this worker, as plain values.
@@ -129,11 +132,15 @@ class Ledger:
             value: The metric, for a completed one.
 
         Raises:
-            LostAttempt: It has ended already.
+            LostAttempt: It has ended already, for another reason.
         """
         end = {"reason": reason, "value": value}
         self.write(attempt, END, end)
-        self._owned(attempt, self._carry_out, attempt, end)
+        try:
+            self._owned(attempt, self._carry_out, attempt, end)
+        except LostAttempt:  # perhaps another worker has carried it out, or the answer to the first write was lost
+            if self.fresh(attempt).ended_as != reason:
+                raise
 
     def take_over(self, attempt: Attempt) -> None:
         """End an attempt of a dead owner, as the owner has announced; without an announcement it is lost."""
@@ -153,7 +160,8 @@ class Ledger:
         if reason in ("lost", "interrupted", "failed"):
             now = self.snapshot()
             again = reason != "failed" or now.failures(attempt.trial) < self.max_restarts
-            if again and not any(one.before == attempt.number for one in now.attempts):
+            added = any(one.before == attempt.number and one.reason == reason for one in now.attempts)
+            if again and not added:
                 self.add(attempt.successor(reason))
         values = [end["value"]] if reason == "completed" else None
         self._ask(self.storage.set_trial_state_values, attempt.id, _STATES.get(reason, TrialState.FAIL), values)

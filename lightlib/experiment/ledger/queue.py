@@ -42,8 +42,9 @@ class Queue:
             StorageUnreachable: The storage does not answer.
         """
         while True:
-            self._clean(self._ledger.snapshot())
             snapshot = self._ledger.snapshot()
+            if self._clean(snapshot):
+                continue
             for attempt in self._waiting(snapshot):
                 if self._take(attempt, snapshot):
                     return attempt
@@ -64,15 +65,18 @@ class Queue:
             return attempt.successor(reason)
         return self._source.next_entry(snapshot)
 
-    def _clean(self, snapshot: Snapshot) -> None:
-        """End void attempts, and those of dead owners."""
-        void = {one.number for one in snapshot.void}
+    def _clean(self, snapshot: Snapshot) -> bool:
+        """End void attempts, and those of dead owners; return whether there were any."""
+        void, found = {one.number for one in snapshot.void}, False
         for attempt in snapshot.attempts:
             dead = attempt.state == "running" and self._watch.is_dead(attempt)
             if attempt.number in void and (dead or attempt.state == "waiting"):
                 self._ledger.discard(attempt)
+                found = True
             elif dead:
                 self._ledger.take_over(attempt)
+                found = True
+        return found
 
     def _waiting(self, snapshot: Snapshot) -> list[Attempt]:
         """Return the attempts to claim, the trials that have begun first."""
