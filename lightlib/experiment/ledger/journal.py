@@ -42,7 +42,7 @@ class JournalFile(JournalFileBackend):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._own = Path(path)
         self._exclusive: Lock = (
-            JournalFileOpenLock(str(path)) if is_on_network(self._own.parent) else KernelLock(self._own)
+            KernelLock(self._own) if _has_kernel_lock(self._own.parent) else JournalFileOpenLock(str(path))
         )
         super().__init__(str(path), self._exclusive)  # type: ignore[arg-type]
 
@@ -115,6 +115,11 @@ def _without_torn_line(file: Any, path: Path) -> int:
     path.with_name(f"{path.name}.torn-{time.time_ns()}").write_bytes(content[whole:])
     file.truncate(whole)
     return int(file.seek(whole))
+
+
+def _has_kernel_lock(folder: Path) -> bool:
+    """Whether `flock` excludes all writers of a folder: on Unix, and on a file system of one machine."""
+    return os.name == "posix" and not is_on_network(folder)
 
 
 def is_on_network(folder: Path, mounts: Path = _MOUNTS) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage  # optional: optuna
 
 JOURNAL = "journal.log"
-_PASSWORD = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
 _LONGEST_PAUSE = 30.0
 _WHILE_OTHERS_CREATE = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds
 T = TypeVar("T")
@@ -37,16 +35,6 @@ def is_database(place: str) -> bool:
         (True, False)
     """
     return "://" in place
-
-
-def masked(url: object) -> str:
-    """Return a URL, or a text with one, without its password.
-
-    Example:
-        >>> masked("postgresql+psycopg://me:secret@host/db")
-        'postgresql+psycopg://me:***@host/db'
-    """
-    return _PASSWORD.sub(r"\1:***@", str(url))
 
 
 @contextmanager
@@ -98,22 +86,33 @@ def _database(url: str) -> RDBStorage:
         return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
     except (ArgumentError, NoSuchModuleError) as error:
         raise MisconfigurationException(
-            f"The storage {masked(url)!r} is no database's URL: {masked(error)}",
+            f"The storage {report.without_passwords(url)!r} is no database's URL: {_hidden(error)}",
             expected="postgresql+psycopg://user@host/database, or a folder.",
             fix="--storage postgresql+psycopg://…, with the password in the environment (PGPASSWORD) or in ~/.pgpass",
         ) from None
+    except (IntegrityError, ProgrammingError) as error:
+        raise MisconfigurationException(
+            f"The storage {report.without_passwords(url)!r} refuses to create its tables: {_hidden(error.orig)}",
+            expected="a user that may create tables, or tables of a version of Optuna near this one.",
+            fix="GRANT CREATE ON SCHEMA public TO the user, or an empty database.",
+        ) from None
     except ImportError as error:
         raise MisconfigurationException(
-            f"The storage {masked(url)!r} needs a package that is not installed: {masked(error)}",
+            f"The storage {report.without_passwords(url)!r} needs a package that is not installed: {_hidden(error)}",
             expected="the driver that the URL names.",
             fix="pip install 'psycopg[binary]'",
         ) from None
     except OperationalError as error:
         raise StorageUnreachable(
-            f"The storage {masked(url)!r} does not answer: {masked(error.orig)}",
+            f"The storage {report.without_passwords(url)!r} does not answer: {_hidden(error.orig)}",
             expected="a database that runs, and lets this user in.",
             fix="check host, port, user and password; `psql` with the same values must connect.",
         ) from None
+
+
+def _hidden(error: object) -> str:
+    """Return the text of an error without passwords."""
+    return report.without_passwords(str(error))
 
 
 def _refuse_shared_sqlite(url: str) -> None:
@@ -181,12 +180,12 @@ class Patience:
                 waited = self._clock() - began
                 if waited >= self._seconds:
                     raise StorageUnreachable(
-                        f"The storage has not answered for {waited:.0f} s: {masked(error)}",
+                        f"The storage has not answered for {waited:.0f} s: {_hidden(error)}",
                         expected="a storage that answers, or one that comes back in time.",
                         fix="start the database; the same command continues. --storage-patience sets the time.",
                     ) from None
                 if pause > _LONGEST_PAUSE / 10:
-                    report.warn(f"The storage does not answer; trying again: {masked(error).splitlines()[0]}")
+                    report.warn(f"The storage does not answer; trying again: {_hidden(error).splitlines()[0]}")
                 self._sleep(pause * random.uniform(0.5, 1))  # noqa: S311  so that workers do not ask all at once
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
