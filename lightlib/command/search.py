@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,7 @@ def add_commands(commands: Any) -> None:
         default=[],
         help="a value in place of the file's, such as searcher.max_trials=64 (repeatable)",
     )
-    parser.add_argument(
-        "--seconds", metavar="S", type=float, help="seconds that a trial takes for one unit: shows slot-hours"
-    )
+    parser.add_argument("--seconds", metavar="S", help="seconds that a trial takes for one unit: shows slot-hours")
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -52,9 +51,23 @@ def run(options: argparse.Namespace) -> int:
             expected=f"an experiment file, seen from {Path.cwd()}.",
             fix=f"lightlib search preview {shlex.quote(meant or 'search.yaml')}",
         )
-    plan = plan_of(read(options.file, options.config), options.seconds)
+    seconds = None if options.seconds is None else _seconds(options.seconds)
+    plan = plan_of(read(options.file, options.config), seconds)
     print(plan.as_json() if options.json else plan.as_text())
     return 0
+
+
+def _seconds(text: str) -> float:
+    """Return a time, greater than 0 and finite."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise MisconfigurationException(
+            f"--seconds is {text!r}.", expected="the seconds of one unit, a number > 0.", fix="--seconds 0.5"
+        )
+    return seconds
 
 
 def plan_of(config: ExperimentConfig, seconds: float | None = None) -> Preview:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,7 @@ searcher:
   max_trials: 64
   max_length: {epochs: 100}
 """
+PAGE = Path(__file__).parents[2] / "docs/experiments.md"
 TPE = "searcher={name: tpe, metric: a, max_trials: 16, max_length: {epochs: 16}, stopping: {mode: standard}}"
 
 
@@ -107,6 +110,13 @@ class TestWrong:
         assert "'lr'" in printed
 
     @pytest.mark.usefixtures("file")
+    @pytest.mark.parametrize("seconds", ["0", "-3", "nan", "inf", "long"])
+    def test_a_time_that_is_none(self, capsys, seconds):
+        printed = wrong(capsys, "search.yaml", f"--seconds={seconds}")
+        assert f"--seconds is {seconds!r}." in printed
+        assert "Fix: --seconds 0.5" in printed
+
+    @pytest.mark.usefixtures("file")
     def test_no_such_file(self, capsys):
         printed = wrong(capsys, "serch.yaml")
         assert "There is no file 'serch.yaml'. Did you mean 'search.yaml'?" in printed
@@ -121,6 +131,13 @@ class TestWrong:
     def test_a_searcher_of_ones_own_has_no_plan(self, capsys):
         printed = wrong(capsys, "search.yaml", "--config", "searcher={class_path: my.Search, metric: a}")
         assert "my.Search decides while it runs" in printed
+
+
+def test_the_page_shows_the_plan_of_its_file(tmp_path, capsys):
+    yaml, _, plan, *_ = re.findall(r"```\w*\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "search.yaml").write_text(yaml)
+    assert main(["search", "preview", str(tmp_path / "search.yaml")]) == 0
+    assert capsys.readouterr().out == plan
 
 
 @pytest.mark.usefixtures("file")

@@ -21,10 +21,21 @@ KEYS: Mapping[str, tuple[str, ...]] = {  # by type
     "azure": ("container", "connection_string", "account_url", "credential"),
     "url": ("url",),
 }
-REQUIRED = {"shared_fs": "host_path", "directory": "container_path", "s3": "bucket", "gcs": "bucket",
-            "azure": "container", "url": "url"}  # fmt: skip
-_EXAMPLES = {"host_path": "/shared/checkpoints", "container_path": "/checkpoints", "bucket": "my-bucket",
-             "container": "my-container", "url": "s3://my-bucket/checkpoints"}  # fmt: skip
+REQUIRED = {
+    "shared_fs": "host_path",
+    "directory": "container_path",
+    "s3": "bucket",
+    "gcs": "bucket",
+    "azure": "container",
+    "url": "url",
+}
+_EXAMPLES = {
+    "host_path": "/shared/checkpoints",
+    "container_path": "/checkpoints",
+    "bucket": "my-bucket",
+    "container": "my-container",
+    "url": "s3://my-bucket/checkpoints",
+}
 _REMOVED = "Determined removed it."
 
 _path = checks.text("checkpoints")
@@ -54,8 +65,10 @@ class CheckpointStorage(Part):
 
     section: ClassVar[str] = "checkpoint_storage"
     ignored: ClassVar[dict[str, str]] = {
-        "checkpoint_path": _REMOVED, "tensorboard_path": _REMOVED, "user": _REMOVED,
-    }  # fmt: skip
+        "checkpoint_path": _REMOVED,
+        "tensorboard_path": _REMOVED,
+        "user": _REMOVED,
+    }
 
     type: str | None = key(checks.choice(*KEYS), default=None)
     save_experiment_best: int = key(checks.integer(0), default=0)
