@@ -296,19 +296,21 @@ class TrainData:
     def _first_read(self, iterator: Iterator[Any]) -> Callable[[], Any]:
         """Start reading in the way that these loaders need; return the function that returns the next batch."""
         ends = self.loaded.ends
-        if ends is not None:
-            ends.follow_data(lambda: self.position)
+        read: Callable[[], Any] = partial(next, iterator, END)
         if self._ahead_of_device and self._prefetch is not None:
             self._prefetch.start(iterator)
             self.exhausted = self._prefetch.ended
-            self._compare_ends(self.position)
-            return self._prefetch.take if ends is None else self._take_ahead
-        read: Callable[[], Any] = partial(next, iterator, END)
-        if not self.loaded.length_is_exact:
+            read = self._prefetch.take if ends is None else self._take_ahead
+        elif not self.loaded.length_is_exact:
             self._look_ahead(self.position)
             self.exhausted = self._ahead is END
-            self._compare_ends(self.position)
             read = self._read_ahead
+        if self.exhausted:
+            self._compare_ends(self.position)
+        elif ends is not None:  # not before: a rank that resumes at the end has not received more than that
+            ends.follow_data(lambda: self.position)
+        if self._ahead_of_device:
+            return read
         if self._checks_rng and any(source.draws_here and source.stream is None for source in self.sources):
             return partial(self._check_rng, read, self.position + 1)
         return read

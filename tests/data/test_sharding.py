@@ -501,7 +501,7 @@ class Told:
         self.given = given
 
     def end_of_data(self, batches):
-        self.asked.append((batches, self.given()))
+        self.asked.append((batches, self.given and self.given()))
         return {0: batches, 1: self.other or batches}
 
 
@@ -555,6 +555,17 @@ class TestEndsOfStreams:
         assert found == [[[0], [2], [4]][: None if limit == 1.0 else limit]] * 2
         assert share.ends.asked == asked
         assert ahead.taken == sum(map(len, found))
+
+    @pytest.mark.parametrize("prefetch", [None, Ahead()])
+    def test_a_rank_that_resumes_at_the_end_has_received_no_more_than_another(self, prefetch):
+        """With the watch in another thread, which compares as soon as it is given a position."""
+        share, loader = self.share(), Unsized([[i] for i in range(6)])
+        loader.num_workers = 1
+        data = TrainData(lambda: loader, 1.0, None, share=share, prefetch=prefetch)
+        data.start_epoch(0, 3)
+        assert data.exhausted
+        assert share.ends.asked == [(3, None)]
+        data.close()
 
     def test_a_limit_is_no_end(self):
         share = self.share()
