@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,13 +60,21 @@ def _build(class_type: type, *args: Any, applied_instantiation_links: Any = None
 
 
 def _is_built_from(configured: Mapping[str, Any], class_type: type, arguments: Mapping[str, Any]) -> bool:
-    module, _, name = configured.get("_class_path", "").rpartition(".")
-    chosen = getattr(importlib.import_module(module), name, None) if module else class_type
+    path = configured.get("_class_path", "")
+    chosen = _named(path) if "." in path else class_type
     if isinstance(chosen, type) and chosen is not class_type:
         return False
     plain = {key: value for key, value in configured.items() if isinstance(value, _PLAIN)}
     given = {key: arguments[key] for key in plain if isinstance(arguments.get(key), _PLAIN)}
     return all(value == plain[key] for key, value in given.items())
+
+
+def _named(path: str) -> Any:
+    """Return the class of a class path, which may be within another class; None if it is not there."""
+    try:
+        return pkgutil.resolve_name(path)
+    except AttributeError:
+        return None
 
 
 def _set(tree: dict[str, Any], path: list[str], value: Any) -> None:

@@ -74,6 +74,13 @@ class BentLine(SteepLine):
         self.layer = nn.Sequential(nn.Linear(3, hidden), nn.Tanh(), nn.Linear(hidden, 1))
 
 
+class Shelf:
+    """Holds another class."""
+
+    class Line(BentLine):
+        pass
+
+
 class PointsOfLine(DataModule):
     """Points near a plane."""
 

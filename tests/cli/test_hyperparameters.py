@@ -14,7 +14,17 @@ from torch import nn
 from lightlib.cli import LightningCLI, instantiate_module
 from lightlib.errors import CheckpointError
 from lightlib.report import PossibleUserWarning
-from tests.cli.parts import QUIET, AroundLine, BentLine, Built, PointsInTens, PointsOfLine, SteepLine, WithEncoder
+from tests.cli.parts import (
+    QUIET,
+    AroundLine,
+    BentLine,
+    Built,
+    PointsInTens,
+    PointsOfLine,
+    Shelf,
+    SteepLine,
+    WithEncoder,
+)
 from tests.runs.plain import same_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
@@ -45,6 +55,12 @@ def test_the_class_is_kept_where_it_was_chosen():
     assert saved["_class_path"] == f"{HERE}.BentLine"
     assert saved["hidden"] == 6
     assert same_weights(BentLine.load_from_checkpoint("line.ckpt"), cli.model)
+
+
+def test_a_class_within_another_class():
+    cli, saved = fitted(f"--model={HERE}.Shelf.Line", "--model.hidden=6", module=None)
+    assert (type(cli.model), saved["_class_path"]) == (Shelf.Line, f"{HERE}.Shelf.Line")
+    assert same_weights(Shelf.Line.load_from_checkpoint("line.ckpt"), cli.model)
 
 
 def test_class_paths_are_kept_in_place_of_objects():
