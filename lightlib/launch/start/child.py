@@ -13,17 +13,31 @@ from lightlib.launch.environment.environment import Environment
 from lightlib.launch.start.output import Output
 
 INTERRUPTED = (130, 143, -signal.SIGINT)
-# The new process asks Linux to be killed when its parent dies, and then becomes the program. Python's `preexec_fn`
-# could ask as well, but runs Python code after a fork, which is not safe with other threads.
-FOLLOW_PARENT = (
-    "import os, sys\n"
-    "try:\n"
-    "    import ctypes\n"
-    f"    ctypes.CDLL(None).prctl(1, {int(getattr(signal, 'SIGKILL', 9))})\n"
-    "except (ImportError, OSError, AttributeError): pass\n"
-    f"if os.getppid() != int(os.environ['{PARENT}']): os._exit(1)\n"
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-)
+
+
+def following(variable: str, words: str = "[sys.executable, *sys.argv[1:]]") -> str:
+    """Return the source of a program that becomes another one, which is killed when the parent dies.
+
+    It asks Linux for that. Python's `preexec_fn` could ask as well, but runs Python code after a fork, which is not
+    safe with other threads.
+
+    Args:
+        variable: Of the environment, with the process id of the parent.
+        words: The source of the command line of the other program.
+    """
+    return (
+        "import os, sys\n"
+        "try:\n"
+        "    import ctypes\n"
+        f"    ctypes.CDLL(None).prctl(1, {int(getattr(signal, 'SIGKILL', 9))})\n"
+        "except (ImportError, OSError, AttributeError): pass\n"
+        f"if os.getppid() != int(os.environ['{variable}']): os._exit(1)\n"
+        f"words = {words}\n"
+        "os.execvp(words[0], words)"
+    )
+
+
+FOLLOW_PARENT = following(PARENT)
 
 
 @dataclass
