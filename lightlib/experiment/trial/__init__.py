@@ -1,0 +1,1 @@
+"""Trials: the fit of an experiment in a process of its own."""

@@ -1,0 +1,131 @@
+"""The classes of a trial: the class path of an entrypoint, and the parameters of a class."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from lightlib.errors import MisconfigurationException, nearest
+
+
+class Parameters(NamedTuple):
+    """The parameters of a constructor.
+
+    Attributes:
+        names: Those that a configuration can set, also inherited ones that ``**kwargs`` passes on.
+        takes_any: Whether it has ``**kwargs``.
+    """
+
+    names: frozenset[str]
+    takes_any: bool
+
+
+def class_path(written: str, context: Path, where: str = "") -> str:
+    """Return the class path of an entrypoint.
+
+    Args:
+        written: ``"module:Class"``; with ``":Class"`` the module is the one Python file at the top of the context that
+            defines the class.
+        context: The folder of the program.
+        where: The file and line of the entrypoint, for errors.
+
+    Raises:
+        MisconfigurationException: No file, or several, define the class.
+
+    Example:
+        >>> class_path("model:Classifier", Path("."))
+        'model.Classifier'
+        >>> _ = Path("net.py").write_text("class Net: pass")
+        >>> class_path(":Net", Path("."))
+        'net.Net'
+    """
+    module, _, name = written.partition(":")
+    if module:
+        return f"{module}.{name}"
+    top = name.partition(".")[0]
+    files = sorted(one for one in context.glob("*.py") if one.stem.isidentifier() and one.stem != "__init__")
+    classes = {file: _classes_in(file) for file in files}
+    found = [file for file, names in classes.items() if top in names]
+    if len(found) == 1:
+        return f"{found[0].stem}.{name}"
+    names = ", ".join(file.name for file in found or files) or "there are none"
+    near = "" if found else nearest(top, {one for known in classes.values() for one in known})
+    problem = f"is defined in {f'{len(found)} files' if found else f'no Python file of {context}'}: {names}.{near}"
+    raise MisconfigurationException(
+        f"The class {top!r} of the entrypoint{f' ({where})' if where else ''} {problem}",
+        expected="a class that exactly one file of the context defines at its top level.",
+        fix=f"entrypoint: {found[0].stem if found else 'module'}:{name}",
+    )
+
+
+def _classes_in(file: Path) -> set[str]:
+    """Return the classes that a file defines at its top level; none if it is not valid Python."""
+    try:
+        tree = ast.parse(file.read_bytes(), filename=file.name)
+    except (SyntaxError, ValueError):
+        return set()
+    return {one.name for one in tree.body if isinstance(one, ast.ClassDef)}
+
+
+def parameters(path: str, context: Path) -> Parameters:
+    """Return the parameters of the constructor of a class, which is imported.
+
+    Args:
+        path: The class path, ``"module.Class"``.
+        context: The folder that is searched for modules first.
+
+    Raises:
+        MisconfigurationException: The class cannot be imported.
+
+    Example:
+        >>> parameters("torch.optim.SGD", Path(".")).takes_any
+        False
+    """
+    from lightlib.config.names import translate  # optional: jsonargparse, which is slow to import
+    from lightlib.config.parser import LightningArgumentParser  # optional: likewise
+
+    with _first_on_path(context):
+        try:
+            kind = _imported(translate(path))
+        except Exception as error:
+            raise MisconfigurationException(
+                f"{path!r} cannot be imported: {type(error).__name__}: {error}",
+                expected=f"module.Class, which can be imported in {context}.",
+                fix="correct the class path, or the error in the module.",
+            ) from error
+        parser = LightningArgumentParser(exit_on_error=False)
+        add = parser.add_class_arguments if isinstance(kind, type) else parser.add_function_arguments
+        names = add(kind, fail_untyped=False)
+    constructor: Any = kind
+    if isinstance(kind, type):
+        constructor = constructor.__init__
+    given = inspect.signature(constructor).parameters.values()
+    return Parameters(frozenset(names), any(one.kind is one.VAR_KEYWORD for one in given))
+
+
+@contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    entry = str(folder.resolve())
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        sys.path.remove(entry)
+
+
+def _imported(path: str) -> Any:
+    name, *rest = path.split(".")
+    found: Any = importlib.import_module(name)
+    for one in rest:
+        name = f"{name}.{one}"
+        if isinstance(found, ModuleType) and not hasattr(found, one):
+            importlib.import_module(name)
+        found = getattr(found, one)
+    return found

@@ -1,0 +1,175 @@
+"""The Trainer's arguments that follow from an experiment: length, validation, optimizations and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightlib.core.setup.length import training_length
+from lightlib.errors import MisconfigurationException, shown
+from lightlib.experiment.file.config import BATCH_SIZE, ExperimentConfig
+from lightlib.experiment.file.units import Length
+
+_UNITS = {  # of a time metric → of a length
+    "batch": "batches", "batches": "batches", "epoch": "epochs", "epochs": "epochs",
+    "record": "records", "records": "records", "step": "steps", "steps": "steps",
+}  # fmt: skip
+_DDP = "lightlib.strategies.DDPStrategy"
+
+
+def named(config: ExperimentConfig, key: str, shown_as: str = "") -> str:
+    """Return a key with its file and line, as errors name it."""
+    where = config.where(key)
+    return f"{(shown_as or key)!r} ({where})" if where else repr(shown_as or key)
+
+
+def apply_keys(trainer: dict[str, Any], config: ExperimentConfig, hparams: Mapping[str, Any]) -> None:
+    """Set the arguments for `optimizations` and `min_validation_period`.
+
+    Args:
+        trainer: The Trainer's arguments, which are changed.
+        config: The experiment.
+        hparams: The hyperparameters; a period in records needs `global_batch_size`.
+
+    Raises:
+        MisconfigurationException: The period is in records, and there is no batch size.
+    """
+    if config.optimizations.aggregation_frequency > 1:
+        trainer["accumulate_grad_batches"] = config.optimizations.aggregation_frequency
+    if config.optimizations.mixed_precision == "O1":
+        trainer["precision"] = "16-mixed"
+    period = config.min_validation_period
+    if period is None:
+        return
+    if period.unit == "epochs":
+        trainer["val_check_interval"], trainer["check_val_every_n_epoch"] = None, period.amount
+        return
+    batches = period.amount
+    if period.unit == "records":
+        batches = max(1, batches // _batch_size(config, hparams, "min_validation_period"))
+    trainer["val_check_interval"], trainer["check_val_every_n_epoch"] = batches, None
+
+
+def trial_length(config: ExperimentConfig) -> Length | None:
+    """Return the length of a trial in epochs, batches, records or steps; None if the fit decides.
+
+    It is `max_length`, or `max_time` with a `time_metric` that is named after a unit.
+
+    Raises:
+        MisconfigurationException: It is in the units of a program, which a fit does not have.
+
+    Example:
+        >>> from lightlib.experiment.file import read
+        >>> searcher = {"name": "halving", "metric": "loss", "max_trials": 4, "num_rungs": 2}
+        >>> searcher |= {"time_metric": "epochs", "max_time": 8}
+        >>> trial_length(read({"name": "a", "fit": {"trainer": {}}, "searcher": searcher}))
+        Length(unit='epochs', amount=8)
+    """
+    searcher = config.searcher
+    if searcher.max_length is not None:
+        if searcher.max_length.unit == "units":
+            amount = searcher.max_length.amount
+            raise MisconfigurationException(
+                f"{named(config, 'searcher.max_length')} is {amount}, without a unit, and the trials are fits.",
+                expected="a mapping of one unit, batches, records or epochs, to an int.",
+                fix=f"searcher.max_length: {{batches: {amount}}}",
+            )
+        return searcher.max_length
+    prefix, time_metric, max_time = "searcher", searcher.time_metric, searcher.max_time
+    if max_time is None and searcher.stopping is not None:
+        prefix, time_metric, max_time = "searcher.stopping", searcher.stopping.time_metric, searcher.stopping.max_time
+    if max_time is None:
+        return None
+    unit = _UNITS.get(str(time_metric))
+    if unit is None:
+        raise MisconfigurationException(
+            f"{named(config, f'{prefix}.time_metric')} is {time_metric!r}, which is no unit of a fit.",
+            expected="batches, epochs, records or steps.",
+            fix=f"{prefix}.time_metric: batches",
+        )
+    if max_time < 1 or max_time != int(max_time):
+        raise MisconfigurationException(
+            f"{named(config, f'{prefix}.max_time')} is {max_time}, in {unit}.",
+            expected="an int of at least 1.",
+            fix=f"{prefix}.max_time: {max(1, round(max_time))}",
+        )
+    return Length(unit, int(max_time))
+
+
+def apply_length(
+    trainer: dict[str, Any], length: Length | None, config: ExperimentConfig, hparams: Mapping[str, Any]
+) -> None:
+    """Replace the limits of the Trainer by the length of the trial, and set how often it logs.
+
+    Args:
+        trainer: The Trainer's arguments, which are changed.
+        length: That of `trial_length`; None leaves the limits as they are.
+        config: The experiment.
+        hparams: The hyperparameters; a length in records needs `global_batch_size`.
+
+    Raises:
+        MisconfigurationException: The length is in records, and there is no batch size.
+    """
+    given = trainer.get("accumulate_grad_batches")
+    accumulated = given if type(given) is int and given >= 1 else 1  # the Trainer refuses any other value
+    if trainer.get("log_every_n_steps") is None:
+        trainer["log_every_n_steps"] = max(1, config.scheduling_unit // accumulated)
+    if length is None:
+        return
+    for name in ("max_epochs", "max_steps"):
+        trainer.pop(name, None)
+    if length.unit == "steps":
+        trainer["max_steps"] = length.amount
+        return
+    size = _batch_size(config, hparams, _length_key(config)) if length.unit == "records" else None
+    trainer |= training_length(**{length.unit: length.amount}, batch_size=size, accumulate_grad_batches=accumulated)
+
+
+def apply_slots(trainer: dict[str, Any], config: ExperimentConfig, devices: int, accelerator: str) -> None:
+    """Set the devices, the accelerator, and the strategy for `gradient_compression`.
+
+    Args:
+        trainer: The Trainer's arguments, which are changed.
+        config: The experiment.
+        devices: The slots of the trial.
+        accelerator: Used unless the Trainer has one.
+
+    Raises:
+        MisconfigurationException: The strategy is not DDP, and gradients are to be compressed.
+    """
+    trainer["devices"] = devices
+    if trainer.get("accelerator") in (None, "auto"):
+        trainer["accelerator"] = accelerator
+    if not config.optimizations.gradient_compression or devices <= 1:
+        return
+    strategy = trainer.get("strategy")
+    if isinstance(strategy, dict) and str(strategy.get("class_path")).rpartition(".")[2] == "DDPStrategy":
+        arguments = {"ddp_comm_hook": "fp16", **(strategy.get("init_args") or {})}
+        trainer["strategy"] = {**strategy, "init_args": arguments}
+    elif strategy in (None, "auto", "ddp"):
+        trainer["strategy"] = {"class_path": _DDP, "init_args": {"ddp_comm_hook": "fp16"}}
+    else:
+        raise MisconfigurationException(
+            f"{named(config, 'optimizations.gradient_compression')} is true, and trainer.strategy is "
+            f"{shown(strategy)}: only DDP compresses gradients.",
+            expected="ddp, auto, or the class DDPStrategy.",
+            fix=f"fit: {{trainer: {{strategy: {{class_path: {_DDP}, init_args: {{ddp_comm_hook: fp16}}}}}}}}",
+        )
+
+
+def _batch_size(config: ExperimentConfig, hparams: Mapping[str, Any], key: str) -> int:
+    value = hparams.get(BATCH_SIZE)
+    if type(value) is int and value >= 1:
+        return value
+    problem = f"is {shown(value)}" if BATCH_SIZE in hparams else "is missing"
+    raise MisconfigurationException(
+        f"{named(config, key)} is in records, and the hyperparameter {BATCH_SIZE!r} {problem}.",
+        expected="the samples of a batch over all slots of the trial, an int of at least 1.",
+        fix=f"hyperparameters: {{{BATCH_SIZE}: 64}}, or write {key} in batches or epochs.",
+    )
+
+
+def _length_key(config: ExperimentConfig) -> str:
+    if config.searcher.max_length is not None:
+        return "searcher.max_length"
+    return "searcher.max_time" if config.searcher.max_time is not None else "searcher.stopping.max_time"
