@@ -29,6 +29,7 @@ run a model
 
 search hyperparameters
   search      preview the plan of an experiment file
+  experiment  run the trials of an experiment file, and look at them
 
 run a loop of your own
   fabric      run a script that has a Fabric, on the devices of the options
@@ -71,6 +72,7 @@ _MODULES = {
     "fabric": "lightlib.command.fabric",
     "checkpoint": "lightlib.checkpoint.tools.command",
     "search": "lightlib.command.search",
+    "experiment": "lightlib.command.experiment",
 }
 
 
@@ -140,7 +142,7 @@ def _other(command: str, words: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    if command in ("checkpoint", "search"):
+    if command in ("checkpoint", "search", "experiment"):
         module.add_commands(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
     elif command != "env":
         module.add_arguments(parser)

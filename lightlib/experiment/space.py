@@ -111,7 +111,18 @@ class Space:
             >>> Space({"units": {"type": "int", "minval": 8, "maxval": 64}}).sample_trial(0, 7)
             {'units': 38}
         """
-        return self.sample(random.Random(int.from_bytes(_digest(experiment_seed, trial), "big")))  # noqa: S311  # no secret
+        return self.values(self.draw_trial(experiment_seed, trial))
+
+    def draw_trial(self, experiment_seed: int, trial: int, again: int = 0) -> dict[str, Number]:
+        """Return the random numbers of one trial, for `values`.
+
+        Args:
+            experiment_seed: The seed of the experiment.
+            trial: The number of the trial, from 0.
+            again: Greater than 0 for other numbers, in place of a point that was tried before.
+        """
+        digest = _digest(experiment_seed, f"{trial}/{again}" if again else trial)
+        return self.draw(random.Random(int.from_bytes(digest, "big")))  # noqa: S311  # no secret
 
     def grid(self) -> list[dict[str, Any]]:
         """Return the values of all points of the grid. Keys are sorted by name, and the last key changes fastest.
@@ -276,7 +287,7 @@ def trial_seed(experiment_seed: int, trial: int) -> int:
     return int.from_bytes(_digest(experiment_seed, trial)[:4], "big") >> 1
 
 
-def _digest(experiment_seed: int, trial: int) -> bytes:
+def _digest(experiment_seed: int, trial: int | str) -> bytes:
     return hashlib.sha256(f"{experiment_seed}/{trial}".encode()).digest()
 
 

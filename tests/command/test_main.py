@@ -316,6 +316,7 @@ VERBS = {
     "init": ("new --template gan", "cd new"),
     "plot": ("metrics.csv --format html", "Wrote curves.html"),
     "checkpoint": ("inspect weights.ckpt", "net.weight"),
+    "experiment": ("run --help", "the experiment file"),
     "search": ("preview search.yaml", "random: 8 trials"),
     "doctor": ("--json", '"checks"'),
     "compat": ("status", "import lightning gives"),

@@ -134,7 +134,8 @@ class TestWrong:
 
 
 def test_the_page_shows_the_plan_of_its_file(tmp_path, capsys):
-    yaml, _, plan, *_ = re.findall(r"```\w*\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    part = PAGE.read_text("utf-8").partition("## The plan")[2]
+    yaml, plan, *_ = re.findall(r"```\w*\n(.*?)```", part, re.DOTALL)
     (tmp_path / "search.yaml").write_text(yaml)
     assert main(["search", "preview", str(tmp_path / "search.yaml")]) == 0
     assert capsys.readouterr().out == plan

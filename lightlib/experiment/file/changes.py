@@ -70,15 +70,11 @@ def changed(old: ExperimentConfig, new: ExperimentConfig, *, continued: bool = F
     if not refused:
         return found
     lines = [_line(one, new) for one in refused]
-    if [one.key for one in refused] == [TRIALS] and _more_trials(refused[0]):
-        fix = f"lightlib experiment continue ID --max-trials {refused[0].new}"
-    else:
-        restored = "; ".join(f"{one.key}: {_text(one.old)}" for one in refused)
-        fix = f"restore {restored}, or begin a new experiment: lightlib experiment fork ID."
+    restored = "; ".join(f"{one.key}: {_text(one.old)}" for one in refused)
     raise ConfigError(
         f"The experiment {old.name!r} has begun, and {'; '.join(lines)}.",
         expected=f"the settings with which it began; only these may change: {', '.join(MAY_CHANGE)}.",
-        fix=fix,
+        fix=f"restore {restored}; or give the file another `name:`, which begins a new experiment.",
     )
 
 

@@ -97,6 +97,11 @@ class Attempt:
         return self._frozen.intermediate_values
 
     @property
+    def params(self) -> Mapping[str, Any]:
+        """The values of Optuna's distributions."""
+        return self._frozen.params
+
+    @property
     def more(self) -> Mapping[str, Any]:
         """The values that the searcher keeps with it."""
         return self._frozen.system_attrs[KEY]["more"]  # type: ignore[no-any-return]

@@ -123,18 +123,27 @@ class Ledger:
         """
         self._owned(attempt, self.storage.set_trial_intermediate_value, attempt.id, step, value)
 
-    def end(self, attempt: Attempt, reason: Ending, value: float | None = None) -> None:
+    def note(self, name: str, value: Any) -> None:
+        """Write a plain value of the experiment under a name, for all to read."""
+        self._ask(self.storage.set_study_system_attr, self.study, name, value)
+
+    def noted(self, name: str) -> Any:
+        """Return the value of the experiment that was written under a name; None if there is none."""
+        return self._ask(self.storage.get_study_system_attrs, self.study).get(name)
+
+    def end(self, attempt: Attempt, reason: Ending, value: float | None = None, again: bool = True) -> None:
         """End an attempt of this worker.
 
         Args:
             attempt: It.
             reason: How it ends.
             value: The metric, for a completed one.
+            again: Whether a failed one may be tried again.
 
         Raises:
             LostAttempt: It has ended already, for another reason.
         """
-        end = {"reason": reason, "value": value}
+        end = {"reason": reason, "value": value, "again": again}
         self.write(attempt, END, end)
         try:
             self._owned(attempt, self._carry_out, attempt, end)
@@ -147,7 +156,7 @@ class Ledger:
         now = self.fresh(attempt)
         if now.state == "running":
             with suppress(UpdateFinishedTrialError):  # ended by another worker, or by its owner, who lives
-                self._carry_out(now, now.end or {"reason": "lost", "value": None})
+                self._carry_out(now, now.end or {"reason": "lost", "value": None, "again": True})
 
     def discard(self, attempt: Attempt) -> None:
         """End an attempt that is void."""
@@ -159,7 +168,7 @@ class Ledger:
         reason: Ending = end["reason"]
         if reason in ("lost", "interrupted", "failed"):
             now = self.snapshot()
-            again = reason != "failed" or now.failures(attempt.trial) < self.max_restarts
+            again = reason != "failed" or (end["again"] and now.failures(attempt.trial) < self.max_restarts)
             added = any(one.before == attempt.number and one.reason == reason for one in now.attempts)
             if again and not added:
                 self.add(attempt.successor(reason))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from lightlib.experiment.ledger.attempt import Attempt, Entry
@@ -30,10 +30,20 @@ class Queue:
         watch: Decides which owners are dead.
         source: Decides what is added.
         owner: The identity of this worker, as plain values.
+        accepts: Whether this worker may run a trial, given the ledger and its number. Default: all.
     """
 
-    def __init__(self, ledger: Ledger, beats: Beats, watch: Watch, source: Source, owner: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        beats: Beats,
+        watch: Watch,
+        source: Source,
+        owner: Mapping[str, Any],
+        accepts: Callable[[Snapshot, int], bool] = lambda snapshot, trial: True,
+    ) -> None:
         self._ledger, self._beats, self._watch, self._source, self._owner = ledger, beats, watch, source, owner
+        self._accepts = accepts
 
     def next(self) -> Attempt | None:
         """Return an attempt that this worker now owns; None if there is nothing to do at this moment.
@@ -80,7 +90,8 @@ class Queue:
 
     def _waiting(self, snapshot: Snapshot) -> list[Attempt]:
         """Return the attempts to claim, the trials that have begun first."""
-        waiting = [chain[-1] for chain in snapshot.chains.values() if chain[-1].state == "waiting"]
+        last = (chain[-1] for chain in snapshot.chains.values())
+        waiting = [one for one in last if one.state == "waiting" and self._accepts(snapshot, one.trial)]
         return sorted(waiting, key=lambda one: (one.attempt == 0, one.number))
 
     def _take(self, attempt: Attempt, snapshot: Snapshot) -> bool:

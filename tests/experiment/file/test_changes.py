@@ -118,7 +118,7 @@ def test_a_key_that_may_not_change(override: str, line: str, fix: str) -> None:
     what, expected, found = refused(override, "max_restarts=1")
     assert what == f"The experiment 'digits' has begun, and {line}."
     assert expected == f"the settings with which it began; only these may change: {ALLOWED}."
-    assert found == f"restore {fix}, or begin a new experiment: lightlib experiment fork ID."
+    assert found == f"restore {fix}; or give the file another `name:`, which begins a new experiment."
 
 
 def test_all_refused_keys_are_named_with_file_and_line() -> None:
@@ -131,10 +131,10 @@ def test_all_refused_keys_are_named_with_file_and_line() -> None:
     )
 
 
-def test_more_trials_need_the_command_continue() -> None:
+def test_more_trials_need_to_be_continued() -> None:
     what, _, fix = refused("searcher.max_trials=16")
     assert what.endswith("'searcher.max_trials' (--config searcher.max_trials=…) is now 16 instead of 8.")
-    assert fix == "lightlib experiment continue ID --max-trials 16"
+    assert fix.startswith("restore searcher.max_trials: 8; or")
     assert changes("searcher.max_trials=16", continued=True) == (Change("searcher.max_trials", 8, 16),)
 
 

@@ -1,0 +1,61 @@
+"""`lightlib experiment`: run the trials of an experiment file, and look at them."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from lightlib.errors import MisconfigurationException
+
+EPILOG = """The same `run` starts an experiment, and continues one that was stopped or killed.
+
+examples
+  lightlib experiment run search.yaml
+  lightlib experiment run search.yaml --slots 2 --config searcher.max_concurrent_trials=2
+  lightlib experiment work experiments/search
+  lightlib experiment trials experiments/search
+  lightlib experiment logs experiments/search/3
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands of `lightlib experiment`."""
+    run = commands.add_parser("run", help="run the trials of a file until all are done", allow_abbrev=False)
+    run.add_argument("file", metavar="FILE", help="the experiment file")
+    run.add_argument("context", metavar="CONTEXT", nargs="?", help="the folder of your code (default: the file's)")
+    run.add_argument(
+        "--root", metavar="FOLDER", default="experiments", help="of all experiments (default: %(default)s)"
+    )
+    run.add_argument(
+        "--config", metavar="KEY=VALUE", action="append", default=[], help="a value in place of the file's (repeatable)"
+    )
+    work = commands.add_parser("work", help="run trials of an experiment that has begun", allow_abbrev=False)
+    work.add_argument("experiment", metavar="EXPERIMENT", help="its folder")
+    for one in (run, work):
+        one.add_argument("--slots", default="auto", help="auto, how many (2), or which (0,1,3); default: %(default)s")
+    trials = commands.add_parser("trials", help="the trials of an experiment", allow_abbrev=False)
+    trials.add_argument("experiment", metavar="EXPERIMENT", help="its folder")
+    trials.add_argument("--json", action="store_true", help="for programs")
+    logs = commands.add_parser("logs", help="the output of a trial, over its attempts", allow_abbrev=False)
+    logs.add_argument("trial", metavar="EXPERIMENT/TRIAL[/ATTEMPT]", help="its folder, and the number of the trial")
+    logs.add_argument("--rank", type=int, help="of this process only")
+    logs.add_argument("--grep", metavar="PATTERN", help="only lines in which this regular expression is found")
+    logs.add_argument("--follow", action="store_true", help="wait for more until the trial has ended")
+    for name in ("run", "work", "trials", "logs"):
+        commands.choices[name].set_defaults(action=name)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one of the commands; return its exit status."""
+    if importlib.util.find_spec("optuna") is None:
+        raise MisconfigurationException(
+            "Experiments need Optuna, which is not installed.",
+            expected="the package optuna, version 4.3 or newer.",
+            fix='pip install "optuna>=4.3"',
+        )
+    from lightlib.command import trials  # optional: optuna
+
+    action: Callable[[argparse.Namespace], int] = getattr(trials, options.action)
+    return action(options)

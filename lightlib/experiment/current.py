@@ -1,0 +1,106 @@
+"""The trial that this process belongs to, for programs with a training loop of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment.channel import FileChannel, Sender
+from lightlib.experiment.job import Job
+
+JOB = "LIGHTLIB_TRIAL_JOB"  # a variable: the path of the job of a program
+MESSAGES = "messages.jsonl"  # of a program, in the folder of its attempt
+
+
+class CurrentTrial:
+    """The trial of an experiment that this process runs.
+
+    Outside of an experiment there is one that has no hyperparameters and prints what it reports.
+
+    Args:
+        job: The attempt; None outside of an experiment.
+        channel: To the worker; None on ranks other than 0.
+
+    Attributes:
+        hparams: The hyperparameters by dotted key.
+        checkpoint_dir: The folder for checkpoints of this attempt. For a command it begins as a copy of the folder of
+            the attempt before; write a file under another name first, and rename it.
+    """
+
+    def __init__(self, job: Job | None, channel: Sender | None) -> None:
+        self._job, self._channel, self._stopped = job, channel, False
+        self.hparams: Mapping[str, Any] = dict(job.hparams) if job else {}
+        self.checkpoint_dir = Path(job.folder if job else ".") / "checkpoints"
+        if job is not None and job.command and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._stop)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the program should save a checkpoint and end: the trial continues later, or on another machine."""
+        return self._stopped
+
+    def report(self, step: int, **metrics: float) -> None:
+        """Report the metrics of a validation.
+
+        Args:
+            step: After how many steps of training, counted from the start of the trial.
+            metrics: By name; the metric of the searcher must be among them.
+
+        Raises:
+            MisconfigurationException: It is not.
+        """
+        if self._job is None:
+            shown = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+            sys.stdout.write(f"step {step}: {shown}\n")
+            return
+        if self._job.metric not in metrics:
+            error = {
+                "what": f"The searcher's metric is {self._job.metric!r}; reported were: {', '.join(metrics)}.",
+                "expected": "a report of the metric of the searcher.",
+                "fix": f"report({step}, {self._job.metric}=…), or another searcher.metric.",
+            }
+            if self._channel is not None:
+                self._channel.send("unlogged", error=error)
+            raise MisconfigurationException(**error)
+        if self._channel is not None:
+            values = {name: float(value) for name, value in metrics.items()}
+            self._channel.send("validated", step=step, epoch=None, metrics=values)
+
+    def _stop(self, number: int, frame: Any) -> None:
+        self._stopped = True
+
+
+_known: list[CurrentTrial] = []
+
+
+def current() -> CurrentTrial:
+    """Return the trial that this process belongs to.
+
+    Example:
+        >>> trial = current()
+        >>> lr = trial.hparams.get("lr", 0.1)
+        >>> trial.report(100, val_loss=0.25)
+        step 100: val_loss 0.25
+    """
+    if not _known:
+        path = os.environ.get(JOB)
+        job = Job.from_json(Path(path).read_text()) if path else None
+        _known.append(CurrentTrial(job, channel_of(job) if job else None))
+    return _known[0]
+
+
+def channel_of(job: Job) -> FileChannel | None:
+    """Return the channel of a program to its worker; None on ranks other than 0."""
+    first = os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0"
+    return FileChannel(Path(job.folder) / MESSAGES) if first else None
+
+
+def set_current(job: Job, channel: Sender | None) -> None:
+    """Make an attempt the one that `current` returns in this process."""
+    _known[:] = [CurrentTrial(job, channel)]

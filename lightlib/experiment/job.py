@@ -1,0 +1,66 @@
+"""Job: all that the process of an attempt needs, as plain values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt of a trial, as its process gets it.
+
+    Attributes:
+        trial: The number of the trial.
+        attempt: The number of the attempt within the trial.
+        folder: The folder of the attempt, which is the process's working directory.
+        context: The copy of the user's code, which is first in ``sys.path``.
+        hparams: The hyperparameters by dotted key.
+        metric: The metric by which trials are compared.
+        smaller_is_better: Whether less of it is better.
+        fit: The contents of a `lightlib fit` file; None for a program of the user's own.
+        command: The command line of that program.
+        variables: Of the environment, in addition to the worker's.
+        threads: That one process of the trial computes with.
+        earlier: The folders of the trial's earlier attempts.
+        best: The best value of the metric in the experiment so far.
+        reported: Whether an earlier attempt reported the metric.
+        checkpoint_policy: ``"best"``, ``"all"`` or ``"none"``: the validations that are followed by a checkpoint.
+        save_trial_best: How many of the trial's best checkpoints are kept.
+        min_checkpoint_period: As ``{unit: number}``; None for no period.
+        initial_validation: Whether a new trial validates before its first step.
+        debug: Whether the log level is DEBUG.
+    """
+
+    trial: int
+    attempt: int
+    folder: str
+    context: str
+    hparams: Mapping[str, Any]
+    metric: str
+    smaller_is_better: bool = True
+    fit: Mapping[str, Any] | None = None
+    command: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    threads: int = 1
+    earlier: tuple[str, ...] = ()
+    best: float | None = None
+    reported: bool = False
+    checkpoint_policy: str = "best"
+    save_trial_best: int = 1
+    min_checkpoint_period: Mapping[str, int] | None = None
+    initial_validation: bool = False
+    debug: bool = False
+
+    def as_json(self) -> str:
+        """Return it as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """Return the job that `as_json` wrote."""
+        values = json.loads(text)
+        return cls(**{**values, "command": tuple(values["command"]), "earlier": tuple(values["earlier"])})

@@ -1,0 +1,55 @@
+"""The program of a trial: a `lightlib fit` that reports to its worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from lightlib.cli import LightningCLI
+from lightlib.data.seed import isolate_rng
+from lightlib.experiment.channel import Sender
+from lightlib.experiment.current import set_current
+from lightlib.experiment.job import Job
+from lightlib.experiment.trial import checkpoints
+from lightlib.experiment.trial.reporter import Reporter
+
+
+class TrialCLI(LightningCLI):
+    """LightningCLI that builds and runs the fit of a trial.
+
+    Args:
+        job: The attempt.
+        channel: To its worker; None on ranks other than 0.
+    """
+
+    def __init__(self, job: Job, channel: Sender | None) -> None:
+        self._job = job
+        self._finds = bool(checkpoints.earlier_folders(job))
+        given = {"ckpt_path": "auto", **(job.fit or {})}
+        reporter = Reporter(channel, job.metric, job.reported)
+        super().__init__(
+            args={"subcommand": "fit", "fit": given},
+            trainer_defaults={"callbacks": [reporter, *checkpoints.callbacks(job)]},
+        )
+
+    def before_fit(self) -> None:
+        """Validate before the first step of a new trial, if the experiment asks for it."""
+        if self._job.initial_validation and not self._finds:
+            with isolate_rng():  # the training that follows is the same as without it
+                self.trainer.validate(self.model, datamodule=self.datamodule, verbose=False)
+
+
+def run(job: Job, channel: Sender | None) -> None:
+    """Run the fit of an attempt in this process.
+
+    Raises:
+        SystemExit: It was interrupted (143), and has saved a checkpoint.
+    """
+    os.chdir(job.folder)
+    sys.path.insert(0, job.context)
+    sys.argv = ["lightlib"]
+    if job.debug:
+        logging.getLogger("lightlib").setLevel(logging.DEBUG)
+    set_current(job, channel)
+    TrialCLI(job, channel)

@@ -1,0 +1,80 @@
+"""Reporter: sends the metrics and checkpoints of a trial to its worker."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment.channel import Sender
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.trainer import Trainer
+
+
+class Reporter(Callback):
+    """Sends the metrics of each validation, those that are logged in training, and each complete checkpoint.
+
+    Only rank 0 has a channel. Sending waits for nothing.
+
+    Args:
+        channel: To the worker; None on the other ranks.
+        metric: The metric of the searcher, which each validation must log.
+        reported: Whether an earlier attempt has reported it.
+
+    Raises:
+        MisconfigurationException: In the first validation: it does not log the metric. In the end: there was none.
+    """
+
+    after_module = True
+
+    def __init__(self, channel: Sender | None, metric: str, reported: bool = False) -> None:
+        self._channel, self._metric, self._reported = channel, metric, reported
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
+        if trainer.sanity_checking:
+            return
+        metrics = _plain(trainer.callback_metrics)
+        if self._metric not in metrics:
+            self._refuse("The validation does not log it", list(metrics))
+        self._reported = True
+        self._send("validated", trainer, metrics=metrics)
+
+    def on_log(self, trainer: Trainer, pl_module: Module, metrics: Mapping[str, float]) -> None:
+        self._send("logged", trainer, metrics=_plain(metrics))
+
+    def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
+        self._send("checkpoint", trainer, path=str(path))
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
+        if not self._reported:
+            self._refuse("No validation has run", list(_plain(trainer.callback_metrics)))
+
+    def _send(self, kind: str, trainer: Trainer, **values: Any) -> None:
+        if self._channel is not None:
+            position = trainer.progress
+            self._channel.send(kind, step=position.batch, epoch=position.epoch, **values)
+
+    def _refuse(self, why: str, logged: list[str]) -> None:
+        names = ", ".join(sorted(logged)) or "nothing"
+        error = {
+            "what": f"The searcher's metric is {self._metric!r}. {why}; logged were: {names}.",
+            "expected": "a validation that logs the metric of the searcher.",
+            "fix": f"self.log({self._metric!r}, …) in validation_step, or another searcher.metric.",
+        }
+        if self._channel is not None:
+            self._channel.send("unlogged", error=error)
+        raise MisconfigurationException(**error)
+
+
+def _plain(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics that are single numbers."""
+    found = {}
+    for name, value in metrics.items():
+        number = value.item() if hasattr(value, "item") and getattr(value, "numel", lambda: 1)() == 1 else value
+        if isinstance(number, numbers.Real):
+            found[str(name)] = float(number)
+    return found

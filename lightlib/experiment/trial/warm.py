@@ -1,0 +1,23 @@
+"""Modules that each trial needs, imported once in the process from which trials are forked."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+
+from lightlib.experiment.trial import program
+from lightlib.experiment.trial.forked import follow
+
+__all__ = ["program"]
+
+WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
+
+# The server must not outlive its worker, as it would: Python's ends only once its children have ended, too.
+if WORKER in os.environ:
+    follow(int(os.environ[WORKER]))
+
+# torch imports the first when the first optimizer is built; the second is that of the default logger
+for name in ("torch._dynamo", "torch.utils.tensorboard", "torch.distributed.fsdp", "lightlib.strategies"):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)

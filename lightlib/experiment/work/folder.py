@@ -1,0 +1,163 @@
+"""The folder of an experiment: its file, a copy of the user's code, and a folder for each attempt."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from lightlib import report
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment.file import ExperimentConfig, changed, read, save
+
+ROOT = "experiments"
+FILE, TRIALS = "experiment.yaml", "trials"
+CONTEXT = ".context"  # hidden, so that pytest does not collect the copies of tests
+METRICS = "metrics.jsonl"  # of an attempt: the messages of its process
+IGNORED = ".detignore"
+LARGEST_CONTEXT = 95 * 2**20  # bytes, above which a context warns
+_NEVER = (".git", "__pycache__", ".venv", "venv", ".mypy_cache", ".pytest_cache", ".ipynb_checkpoints", "node_modules")
+
+
+class ExperimentFolder:
+    """Where an experiment is: ``ROOT/[WORKSPACE/PROJECT/]NAME``.
+
+    Args:
+        path: The folder.
+
+    Attributes:
+        path: It, absolute.
+        context: The copy of the user's code that trials import.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self.context = self.path / CONTEXT
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, root: str | os.PathLike[str] = ROOT) -> ExperimentFolder:
+        """Return the folder of an experiment, which may not exist yet."""
+        above = (config.workspace, config.project) if config.workspace and config.project else ()
+        return cls(Path(root).joinpath(*above, config.name))
+
+    @property
+    def exists(self) -> bool:
+        """Whether the experiment has begun."""
+        return (self.path / FILE).is_file()
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The experiment as it is stored."""
+        return read(self.path / FILE)
+
+    def begin(self, config: ExperimentConfig, context: str | os.PathLike[str]) -> ExperimentConfig:
+        """Store an experiment with its code, or check that it is the one that is stored; return it with its seed.
+
+        Args:
+            config: The experiment.
+            context: The folder of the user's code.
+
+        Raises:
+            ConfigError: The experiment has begun with other settings, which may not change.
+            MisconfigurationException: The folder has files of something else.
+        """
+        if not self.exists:
+            self._create(config.with_seed(), Path(context))
+        stored = self.config
+        changes = changed(stored, config)
+        if changes:
+            report.info("\n".join(f"{one.key}: {one.new!r} instead of {one.old!r}" for one in changes))
+            seed = stored.reproducibility
+            stored = _with_seed_of(config, seed.experiment_seed)
+            save(stored, self.path / FILE)
+        return stored
+
+    def attempt(self, trial: int, attempt: int) -> Path:
+        """Return the folder of an attempt."""
+        return self.path / TRIALS / f"{trial:04d}" / f"attempt-{attempt}"
+
+    def attempts(self, trial: int) -> list[Path]:
+        """Return the folders of the attempts of a trial that have begun, in order."""
+        found = (self.path / TRIALS / f"{trial:04d}").glob("attempt-*")
+        return sorted(found, key=lambda one: int(one.name.rpartition("-")[2]))
+
+    def _create(self, config: ExperimentConfig, context: Path) -> None:
+        if self.path.exists() and any(self.path.iterdir()) and not (self.path / CONTEXT).exists():
+            names = ", ".join(sorted(one.name for one in self.path.iterdir())[:5])
+            raise MisconfigurationException(
+                f"{str(self.path)!r} is not the folder of an experiment; it has {names}.",
+                expected="an empty folder, or one that does not exist.",
+                fix="another `name:` in the experiment file.",
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not self.context.exists():
+            with tempfile.TemporaryDirectory(dir=self.path, prefix=".new-") as folder:
+                copy = Path(folder) / CONTEXT
+                copy_context(context, copy, self.path)
+                with suppress(OSError):  # another process has just made it
+                    copy.rename(self.context)
+        save(config, self.path / FILE)
+
+
+def _with_seed_of(config: ExperimentConfig, seed: int | None) -> ExperimentConfig:
+    section = dataclasses.replace(config.reproducibility, experiment_seed=seed)
+    return dataclasses.replace(config, reproducibility=section)
+
+
+def copy_context(source: Path, target: Path, experiment: Path) -> None:
+    """Copy the user's code, except experiments and the files that `.detignore` names.
+
+    Args:
+        source: The folder of the code.
+        target: The copy, which must not exist.
+        experiment: The folder of the experiment; the one above it is not copied.
+    """
+    patterns = [*_NEVER, *_patterns(source / IGNORED)]
+    above = experiment.parent.absolute()
+    size = 0
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        nonlocal size
+        here = Path(folder)
+        out = set()
+        for name in names:
+            path = here / name
+            inside = path.absolute() == above or path.absolute() == experiment
+            if inside or _matches(path.relative_to(source), path.is_dir(), patterns) or not _is_plain(path):
+                out.add(name)
+            elif path.is_file():
+                size += path.stat().st_size
+        return out
+
+    shutil.copytree(source, target, ignore=ignored)
+    if size > LARGEST_CONTEXT:
+        report.warn(
+            f"The code of the experiment has {size / 2**20:.0f} MB. Expected: at most {LARGEST_CONTEXT // 2**20} MB. "
+            f"Fix: name data and results in {IGNORED}."
+        )
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_dir() or path.is_file()
+
+
+def _patterns(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _matches(path: Path, is_folder: bool, patterns: Iterable[str]) -> bool:
+    for pattern in patterns:
+        wanted = pattern.rstrip("/")
+        if pattern.endswith("/") and not is_folder:
+            continue
+        if fnmatch.fnmatch(path.name, wanted) or fnmatch.fnmatch(path.as_posix(), wanted.lstrip("/")):
+            return True
+    return False

@@ -1,0 +1,113 @@
+"""The needs of a trial on this machine: mounted folders, shared memory, the startup hook, its code."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from lightlib import report
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.file.resources import SHM_SIZE
+
+HOOK = "startup-hook.sh"
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
+_OURS = ("checkpoints", "job.json", "log.txt", "messages.jsonl", "metrics.jsonl")  # in the folder of an attempt
+
+
+def check_machine(config: ExperimentConfig) -> None:
+    """Check the folders and the shared memory that trials without a container get.
+
+    Raises:
+        MisconfigurationException: A mounted folder does not exist, or would need a container.
+    """
+    for number, mount in enumerate(config.bind_mounts):
+        here = config.where(f"bind_mounts.{number}")
+        begin, host = f"{here}: " if here else "", Path(mount.host_path)
+        if not host.exists():
+            raise MisconfigurationException(
+                f"{begin}the folder {mount.host_path!r} of bind_mounts does not exist on this machine.",
+                expected="a folder that each machine has.",
+                fix="create it, or correct host_path.",
+            )
+        inside = os.path.normpath(mount.container_path)
+        outside = os.path.isabs(inside) and inside != os.path.normpath(mount.host_path)
+        if outside or inside in _OURS:
+            raise MisconfigurationException(
+                f"{begin}{mount.host_path!r} cannot be mounted at {mount.container_path!r} without a container.",
+                expected="the same path, or a relative one below the folder of the trial.",
+                fix=f"container_path: {mount.host_path}",
+            )
+    wanted = config.resources.shm_size
+    if wanted != SHM_SIZE and _SHARED_MEMORY.is_dir():
+        free = shutil.disk_usage(_SHARED_MEMORY).free
+        if free < wanted:
+            where = config.where("resources.shm_size")
+            report.warn(
+                f"{f'{where}: ' if where else ''}trials want {wanted / 2**30:.3g} GiB of shared memory, and "
+                f"{free / 2**30:.3g} GiB are free. Workers of loaders may fail."
+            )
+
+
+def mount(config: ExperimentConfig, folder: Path) -> None:
+    """Link the mounted folders with relative paths into the folder of an attempt."""
+    for one in config.bind_mounts:
+        if not os.path.isabs(one.container_path):
+            link = folder / one.container_path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.is_symlink():
+                link.symlink_to(one.host_path, target_is_directory=True)
+
+
+def run_startup_hook(context: Path, variables: Mapping[str, str]) -> None:
+    """Run `startup-hook.sh` of the user's code, if there is one; its output is shown.
+
+    Args:
+        context: The folder of the code.
+        variables: Of the environment, in addition to this process's.
+
+    Raises:
+        MisconfigurationException: It failed.
+    """
+    if not (context / HOOK).is_file():
+        return
+    code = subprocess.run(  # noqa: S603  the user's own script
+        ["sh", HOOK],  # noqa: S607
+        cwd=context,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        check=False,
+    ).returncode
+    if code:
+        raise MisconfigurationException(
+            f"{HOOK} ended with exit code {code}.",
+            expected="0: it prepares the machine before the first trial.",
+            fix=f"see its output above; run `sh {HOOK}` in {str(context)!r}.",
+        )
+
+
+def link_code(context: Path, folder: Path) -> None:
+    """Link the user's code into the folder of an attempt, in which a command runs and leaves its files."""
+    for path in context.iterdir():
+        link = folder / path.name
+        if path.name not in _OURS and not os.path.lexists(link):
+            link.symlink_to(path, target_is_directory=path.is_dir())
+
+
+def command_of(config: ExperimentConfig, slots: int) -> tuple[str, ...]:
+    """Return the command line of a trial with so many slots; empty if it is a fit.
+
+    One that runs once per slot is started by torchrun.
+    """
+    entry = config.entrypoint
+    if entry is None or not entry.command:
+        return ()
+    words = entry.command
+    if not entry.per_slot:
+        return words
+    python, rest = (words[0], words[1:]) if words[0].startswith("python") else ("python3", words)
+    launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={max(slots, 1)}")
+    return (python, *launcher, *rest)

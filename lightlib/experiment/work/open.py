@@ -1,0 +1,191 @@
+"""Opens an experiment for work: storage, ledger, searcher, slots, and the jobs of its attempts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.job import Job
+from lightlib.experiment.ledger.attempt import Attempt
+from lightlib.experiment.ledger.beats import BeatFiles, BeatRows, Watch, this_process
+from lightlib.experiment.ledger.ledger import Ledger, require_new
+from lightlib.experiment.ledger.queue import Queue
+from lightlib.experiment.ledger.snapshot import Snapshot
+from lightlib.experiment.ledger.storage import Patience, is_database, open_storage
+from lightlib.experiment.space import Space
+from lightlib.experiment.trial.settings import Settings, fit_settings
+from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.machine import check_machine, command_of, link_code, mount, run_startup_hook
+from lightlib.experiment.work.slots import Slot, Slots, variables
+from lightlib.experiment.work.source import source_of
+from lightlib.experiment.work.worker import EXCLUDED, Show, Worker
+
+
+@contextmanager
+def open_ledger(folder: ExperimentFolder, config: ExperimentConfig, storage: str | None = None) -> Iterator[Ledger]:
+    """Open the ledger of an experiment.
+
+    Args:
+        folder: Of the experiment.
+        config: It.
+        storage: The URL of a database. Default: the folder.
+    """
+    with open_storage(storage or folder.path, Patience() if storage else None) as opened:
+        directions = tuple("minimize" if smaller else "maximize" for smaller in config.searcher.directions)
+        ledger = Ledger(opened, config.name, directions, config.max_restarts, Patience())
+        require_new(ledger, config.name)
+        yield ledger
+
+
+class Jobs:
+    """Makes the jobs of attempts.
+
+    Args:
+        folder: Of the experiment.
+        config: It, with its seed.
+        space: Of its hyperparameters.
+        slots: Of this machine.
+    """
+
+    def __init__(self, folder: ExperimentFolder, config: ExperimentConfig, space: Space, slots: Slots) -> None:
+        self._folder, self._config, self._space, self._slots = folder, config, space, slots
+
+    def __call__(self, attempt: Attempt, snapshot: Snapshot, slots: Sequence[Slot]) -> Job:
+        """Return the job of an attempt that has these slots; its folder is created."""
+        config, searcher, kind = self._config, self._config.searcher, self._slots.kind
+        hparams = self._space.values(attempt.params)
+        path = self._folder.attempt(attempt.trial, attempt.attempt)
+        path.mkdir(parents=True, exist_ok=True)
+        earlier = [one for one in self._folder.attempts(attempt.trial) if one != path]
+        command, fit = command_of(config, len(slots)), None
+        mount(config, path)
+        if command:
+            link_code(self._folder.context, path)
+            _continue_checkpoints(earlier, path)
+        else:
+            devices = max(len(slots), 1)
+            fit = settings(config, self._folder.context, hparams, attempt.trial, devices, kind).fit
+        period = config.min_checkpoint_period
+        values = [one.value for one in snapshot.attempts if one.value is not None]
+        return Job(
+            trial=attempt.trial,
+            attempt=attempt.attempt,
+            folder=str(path),
+            context=str(self._folder.context),
+            hparams=hparams,
+            metric=searcher.metrics[0],
+            smaller_is_better=searcher.directions[0],
+            fit=fit,
+            command=command,
+            variables={**variables(slots), **config.environment.variables(kind)},
+            threads=1 if kind == "cpu" else max((os.cpu_count() or 1) // self._slots.total, 1),
+            earlier=tuple(map(str, earlier)),
+            best=(min if searcher.directions[0] else max)(values, default=None),
+            reported=any(one.reports for one in snapshot.chains[attempt.trial]),
+            checkpoint_policy=config.checkpoint_policy,
+            save_trial_best=config.checkpoint_storage.save_trial_best,
+            min_checkpoint_period=period.plain() if period else None,
+            initial_validation=config.perform_initial_validation,
+            debug=config.debug,
+        )
+
+
+def _continue_checkpoints(earlier: list[Path], path: Path) -> None:
+    """Let the folder for the checkpoints of a command begin as that of the attempt before."""
+    target, found = path / "checkpoints", [one / "checkpoints" for one in earlier if (one / "checkpoints").is_dir()]
+    target.mkdir(exist_ok=True)
+    if found and not any(target.iterdir()):
+        shutil.copytree(found[-1], target, dirs_exist_ok=True)
+
+
+def check(config: ExperimentConfig, context: Path, slots: Slots) -> None:
+    """Refuse an experiment that cannot run here, before anything of it is written.
+
+    Args:
+        config: The experiment.
+        context: The folder of the user's code.
+        slots: Of this machine.
+
+    Raises:
+        MisconfigurationException: Its searcher, its space, the settings of its trials or its slots do not fit.
+    """
+    wanted = config.resources.slots_per_trial
+    if wanted > slots.total:
+        here = config.where("resources.slots_per_trial")
+        raise MisconfigurationException(
+            f"{f'{here}: ' if here else ''}a trial needs {wanted} slots, and this worker has {slots.total} "
+            f"({slots.kind}).",
+            expected="as many slots as a trial needs.",
+            fix=f"resources.slots_per_trial: {slots.total}, or a machine with more devices.",
+        )
+    check_machine(config)
+    seeded = config.with_seed()
+    space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
+    source_of(seeded, space, slots.total)
+    if config.entrypoint is None or not config.entrypoint.command:
+        settings(seeded, context, space.values(space.draw_trial(0, 0)), 0, max(wanted, 1), slots.kind)
+
+
+def settings(
+    config: ExperimentConfig, context: Path, hparams: dict[str, Any], trial: int, devices: int, accelerator: str
+) -> Settings:
+    """Return the settings of a trial's fit."""
+    seed = config.reproducibility.experiment_seed
+    assert seed is not None, "the stored experiment has one"
+    return fit_settings(
+        config, hparams, trial=trial, seed=seed, devices=devices, accelerator=accelerator, context=context
+    )
+
+
+@contextmanager
+def open_worker(
+    folder: ExperimentFolder,
+    config: ExperimentConfig,
+    slots: Slots,
+    show: Show,
+    storage: str | None = None,
+    grace: float = 60.0,
+) -> Iterator[tuple[Worker, Ledger]]:
+    """Open an experiment that has begun, to work on it.
+
+    Args:
+        folder: Of the experiment.
+        config: It, with its seed.
+        slots: Of this machine.
+        show: Gets a line for each event.
+        storage: The URL of a database. Default: the folder.
+        grace: Seconds without a sign of life after which a worker on another machine is dead.
+    """
+    space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
+    jobs = Jobs(folder, config, space, slots)
+    run_startup_hook(folder.context, config.environment.variables(slots.kind))
+    with open_ledger(folder, config, storage) as ledger:
+        beats = BeatRows(ledger) if storage and is_database(storage) else BeatFiles(Path(storage or folder.path))
+        source = source_of(config, space, slots.total // max(config.resources.slots_per_trial, 1))
+        queue = Queue(ledger, beats, Watch(beats, grace), source, this_process(), Accepts(config))
+        yield Worker(config, ledger, queue, beats, slots, jobs, show, grace), ledger
+
+
+class Accepts:
+    """Whether a worker on this machine may run a trial now, by log policies and `max_slots`.
+
+    Args:
+        config: The experiment.
+    """
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        self._most, self._each = config.resources.max_slots, config.resources.slots_per_trial
+        self._here = socket.gethostname()
+
+    def __call__(self, snapshot: Snapshot, trial: int) -> bool:
+        if any(one.attribute(EXCLUDED) == self._here for one in snapshot.chains[trial]):
+            return False
+        running = sum(chain[-1].state == "running" for chain in snapshot.chains.values())
+        return self._most is None or (running + 1) * self._each <= self._most

@@ -1,0 +1,157 @@
+"""Processes of attempts: forked from one that has imported torch, or started as programs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
+
+from lightlib.experiment.channel import Channel, FileChannel, Receiver
+from lightlib.experiment.current import JOB, MESSAGES
+from lightlib.experiment.job import Job
+from lightlib.experiment.trial.forked import forked
+from lightlib.launch.start.child import following
+
+_WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
+_WARM = "lightlib.experiment.trial.warm"
+
+
+class Running(Protocol):
+    """A process that runs an attempt, in a session of its own."""
+
+    @property
+    def channel(self) -> Receiver:
+        """Messages from it."""
+
+    @property
+    def output(self) -> Connection:
+        """All that it prints: a pipe, to be read and closed."""
+
+    @property
+    def ended(self) -> Any:
+        """An object for `multiprocessing.connection.wait`, as `channel` is; None if messages are in a file."""
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, negative for a signal; None while it runs."""
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to its group, or only to it before it has one."""
+
+
+class Forked:
+    """An attempt in a process that was forked from a server, which has imported torch and lightlib once.
+
+    The server has one thread and no CUDA context. It and the processes end when the worker does.
+
+    Args:
+        job: The attempt.
+    """
+
+    def __init__(self, job: Job) -> None:
+        context = _server()
+        here, there = context.Pipe()
+        self.output, printed = context.Pipe(duplex=False)
+        self._process = context.Process(target=forked, args=(job.as_json(), there, printed, _pid_of_server()))
+        self._process.start()
+        there.close()
+        printed.close()
+        self.channel, self.ended = Channel(here), self._process.sentinel
+
+    def exit_code(self) -> int | None:
+        code: int | None = self._process.exitcode
+        return code
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        _signal_group(self._process.pid, number)
+
+
+class Program:
+    """An attempt as a program: with several processes, which start each other, or with a command of the user's.
+
+    Args:
+        job: The attempt.
+    """
+
+    def __init__(self, job: Job) -> None:
+        read, write = os.pipe()
+        folder = Path(job.folder)
+        path = folder / "job.json"
+        path.touch(mode=0o600)
+        path.write_text(job.as_json())
+        (folder / MESSAGES).unlink(missing_ok=True)
+        paths = os.pathsep.join([job.context, *filter(None, [os.environ.get("PYTHONPATH")])])
+        variables = {
+            **os.environ,
+            "PYTHONPATH": paths,
+            "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+            "PYTHONUNBUFFERED": "1",
+            **job.variables,
+            JOB: str(path),
+            _WORKER: str(os.getpid()),
+        }
+        words = job.command or (sys.executable, "-m", "lightlib.experiment.trial", str(path))
+        self._process = subprocess.Popen(  # noqa: S603  the command of the experiment file
+            [sys.executable, "-c", following(_WORKER, "sys.argv[1:]"), *words],
+            cwd=job.folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=write,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        os.close(write)
+        self.output, self.channel = Connection(read, writable=False), FileChannel(folder / MESSAGES)
+        self.ended: Any = None
+
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def send_signal(self, number: int) -> None:
+        _signal_group(self._process.pid, number)
+
+
+def start(job: Job, processes: int) -> Running:
+    """Start an attempt.
+
+    Args:
+        job: The attempt.
+        processes: Of the trial, those of all its ranks.
+    """
+    if job.command or processes > 1 or "forkserver" not in multiprocessing.get_all_start_methods():
+        return Program(job)
+    return Forked(job)
+
+
+def warm_up() -> None:
+    """Start the server of forked processes, which imports torch meanwhile."""
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        _server()
+        _pid_of_server()
+
+
+def _server() -> Any:
+    os.environ[_WORKER] = str(os.getpid())
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([_WARM])
+    return context
+
+
+def _pid_of_server() -> int:
+    forkserver.ensure_running()
+    return forkserver._forkserver._forkserver_pid or 0  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _signal_group(pid: int, number: int) -> None:
+    """Signal the group of a process; a forked one has none at its very beginning."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,0 +1,105 @@
+"""Results of an experiment: its trials, and the best one with its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.ledger.snapshot import Snapshot, State
+from lightlib.experiment.search.scores import score
+from lightlib.experiment.space import Space
+from lightlib.experiment.work.folder import METRICS, ExperimentFolder
+
+LAST = "last.ckpt"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial.
+
+    Attributes:
+        number: From 0.
+        state: ``"waiting"``, ``"running"``, ``"paused"``, ``"completed"``, ``"stopped"``, ``"errored"``, ``"invalid"``
+            or ``"canceled"``.
+        attempts: How many of its attempts have begun.
+        hparams: Its hyperparameters by dotted key.
+        metric: The best reported value of the searcher's metric; None if there is none.
+        step: The batches after which it was reported.
+        labels: Names of the log policies that its output matched.
+    """
+
+    number: int
+    state: State
+    attempts: int
+    hparams: Mapping[str, Any]
+    metric: float | None
+    step: int | None
+    labels: tuple[str, ...] = ()
+
+
+class Results:
+    """The trials of an experiment, as they are in its ledger at this moment.
+
+    Args:
+        folder: Of the experiment.
+        config: It.
+        ledger: Of the experiment.
+
+    Attributes:
+        metric: That of the searcher.
+        trials: In the order of their numbers.
+    """
+
+    def __init__(self, folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
+        self._folder, self._smaller = folder, config.searcher.directions[0]
+        self.metric = config.searcher.metrics[0]
+        self._space = Space(config.hyperparameters)
+        snapshot = ledger.snapshot()
+        self.trials = [self._trial(snapshot, number) for number in snapshot.chains]
+
+    @property
+    def states(self) -> Counter[State]:
+        """How many trials are in each state."""
+        return Counter(one.state for one in self.trials)
+
+    @property
+    def best(self) -> Trial | None:
+        """The completed trial with the best metric, the first of equals; None if no trial has completed."""
+        done = [one for one in self.trials if one.state in ("completed", "stopped") and one.metric is not None]
+        return min(done, key=lambda one: score(one.metric or 0.0, self._smaller), default=None)
+
+    def checkpoint(self, trial: Trial) -> Path | None:
+        """Return the checkpoint of a trial's best validation; its last one if that was not kept, or None."""
+        attempts = self._folder.attempts(trial.number)
+        written = [one for path in attempts for one in messages(path) if one["kind"] == "checkpoint"]
+        found = [Path(one["path"]) for one in written if one["step"] == trial.step and Path(one["path"]).name != LAST]
+        last = [path / "checkpoints" / LAST for path in reversed(attempts)]
+        return next((path for path in (*reversed(found), *last) if path.exists()), None)
+
+    def _trial(self, snapshot: Snapshot, number: int) -> Trial:
+        chain = snapshot.chains[number]
+        reports = [(step, value) for one in chain for step, value in one.reports.items()]
+        step, metric = min(reports, key=lambda one: score(one[1], self._smaller), default=(None, None))
+        begun = sum(one.state != "waiting" for one in chain)
+        labels = tuple(dict.fromkeys(name for one in chain for name in one.attribute("labels") or ()))
+        hparams = self._space.values(chain[0].params)
+        return Trial(number, snapshot.state_of(number), begun, hparams, metric, step, labels)
+
+
+def messages(attempt: Path) -> list[dict[str, Any]]:
+    """Return the messages of an attempt's process; a line that was not written to its end is left out.
+
+    Args:
+        attempt: The folder of the attempt.
+    """
+    try:
+        text = (attempt / METRICS).read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -1,0 +1,108 @@
+"""A trial that runs on this machine: its process, its messages and its log, until it has ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightlib.experiment.job import Job
+from lightlib.experiment.ledger.attempt import Attempt
+from lightlib.experiment.work.logs import LogFile
+from lightlib.experiment.work.processes import Running
+from lightlib.experiment.work.slots import Slot
+from lightlib.launch.start.child import how_it_ended
+
+_INTERRUPTED = (143, 130, -signal.SIGTERM, -signal.SIGINT)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process ended.
+
+    Attributes:
+        reason: ``"completed"``, ``"failed"``, ``"interrupted"`` or ``"canceled"``.
+        text: Why, for a person; empty for a completed one.
+    """
+
+    reason: Any
+    text: str = ""
+
+
+class TrialHere:
+    """An attempt of this worker and its process.
+
+    Args:
+        attempt: In the ledger.
+        job: What its process got.
+        running: The process.
+        slots: That it has.
+        log: Its output.
+
+    Attributes:
+        unlogged: The error of a validation without the metric of the searcher.
+        stopped_at: When it got the signal to end, on the monotonic clock; None if it has not.
+        is_lost: Whether another worker has ended its attempt.
+    """
+
+    def __init__(self, attempt: Attempt, job: Job, running: Running, slots: Sequence[Slot], log: LogFile) -> None:
+        self.attempt, self.job, self.slots, self.log = attempt, job, tuple(slots), log
+        self.running = running
+        self.unlogged: dict[str, str] | None = None
+        self.stopped_at: float | None = None
+        self.is_lost = False
+
+    @property
+    def name(self) -> str:
+        """The trial and, for a later attempt, its number."""
+        again = f" (attempt {self.attempt.attempt})" if self.attempt.attempt else ""
+        return f"trial {self.attempt.trial}{again}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the attempt."""
+        return Path(self.job.folder)
+
+    def messages(self, take: Callable[[TrialHere, dict[str, Any]], None]) -> None:
+        """Hand over the messages that have arrived."""
+        while self.running.channel.poll():
+            message = self.running.channel.receive()
+            if message is None:
+                return
+            if message["kind"] == "unlogged":
+                self.unlogged = message["error"]
+            take(self, message)
+
+    def lose(self) -> None:
+        """Note that another worker has ended the attempt."""
+        self.is_lost = True
+
+    def interrupt(self) -> None:
+        """Ask the process to save a checkpoint and end."""
+        if self.stopped_at is None:
+            self.stopped_at = time.monotonic()
+            self.running.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process and all that it started."""
+        self.stopped_at = self.stopped_at or time.monotonic()
+        self.running.send_signal(signal.SIGKILL)
+
+    def end(self) -> End | None:
+        """Return how the process has ended; None while it runs. All that it started has ended, too."""
+        code = self.running.exit_code()
+        if code is None:
+            return None
+        self.running.send_signal(signal.SIGKILL)  # what it has left behind still holds its slots
+        self.log.join(timeout=5.0)
+        if self.unlogged is not None:
+            return End("canceled", self.unlogged["what"])
+        if code == 0:
+            return End("completed")
+        if code in _INTERRUPTED or self.stopped_at is not None:
+            return End("interrupted")
+        lines = [line.strip() for line in self.log.tail() if line.strip()] if code > 0 else []
+        return End("failed", f"{how_it_ended(code)}{f': {lines[-1]}' if lines else ''}")

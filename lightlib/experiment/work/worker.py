@@ -1,0 +1,236 @@
+"""Worker: claims attempts of an experiment and runs them on its slots, until there are none left."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.job import Job
+from lightlib.experiment.ledger.attempt import Attempt
+from lightlib.experiment.ledger.beats import Beats
+from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
+from lightlib.experiment.ledger.queue import Queue
+from lightlib.experiment.ledger.snapshot import Snapshot
+from lightlib.experiment.search.scores import score
+from lightlib.experiment.work import processes
+from lightlib.experiment.work.folder import METRICS
+from lightlib.experiment.work.logs import LogFile
+from lightlib.experiment.work.slots import Slot, Slots
+from lightlib.experiment.work.trial import TrialHere
+
+_POLL = 1.0  # seconds between two looks at the ledger while nothing happens here
+_POLL_OFTEN = 0.1  # where an end or a message wakes no one
+EXCLUDED, LABELS, STOPPED = "excluded", "labels", "stopped"
+Show = Callable[[str], None]
+NewJob = Callable[[Attempt, Snapshot, Sequence[Slot]], Job]
+
+
+class Worker:
+    """Runs the trials of one experiment on this machine. Any number of workers share the same ledger.
+
+    Args:
+        config: The experiment.
+        ledger: Of the experiment.
+        queue: Gives the next attempt.
+        beats: Signs of life of this worker's attempts.
+        slots: Of this machine.
+        new_job: Returns what the process of an attempt needs, given the ledger and the number of its slots.
+        show: Gets a line for each event.
+        grace: Seconds after which other workers take this one for dead; it shows a sign of life six times as often.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        ledger: Ledger,
+        queue: Queue,
+        beats: Beats,
+        slots: Slots,
+        new_job: NewJob,
+        show: Show,
+        grace: float = 60.0,
+    ) -> None:
+        self._config, self._ledger, self._queue, self._beats, self._slots = config, ledger, queue, beats, slots
+        self._new_job, self._show, self._interval = new_job, show, grace / 6
+        self._here: list[TrialHere] = []
+        self._stopping = 0  # how often the user has asked to stop
+        self._ended = threading.Event()
+
+    def stop(self) -> None:
+        """Claim nothing more and interrupt the trials; called again, kill them. May be called by a signal handler."""
+        self._stopping += 1
+
+    def run(self) -> None:
+        """Work until the experiment has ended, or `stop` is called.
+
+        Raises:
+            MisconfigurationException: The first validation of a trial did not log the metric of the searcher.
+            StorageUnreachable: The storage does not answer.
+        """
+        processes.warm_up()
+        heart = threading.Thread(target=self._beat, name="lightlib beats", daemon=True)
+        heart.start()
+        try:
+            while True:
+                if not self._stopping:
+                    self._fill()
+                if not self._here and (self._stopping or self._ledger.noted(STOPPED) or self._queue.is_done()):
+                    return
+                self._wait()
+                self._look()
+        finally:
+            self._ended.set()
+            for one in self._here:
+                one.kill()
+            heart.join()
+
+    # claims
+    def _fill(self) -> None:
+        """Claim attempts while there are free slots."""
+        count = self._config.resources.slots_per_trial
+        while not self._stopping and not self._ledger.noted(STOPPED):
+            if count == 0 and len(self._here) >= self._slots.total:
+                return
+            slots = self._slots.take(count)
+            if slots is None:
+                return
+            attempt = self._queue.next()
+            if attempt is None:
+                self._slots.give_back(slots)
+                return
+            self._begin(attempt, slots)
+
+    def _begin(self, attempt: Attempt, slots: Sequence[Slot]) -> None:
+        job = self._new_job(attempt, self._ledger.snapshot(), slots)
+        running = processes.start(job, max(len(slots), 1))
+        log = LogFile(running.output, Path(job.folder) / "log.txt", self._config.log_policies)
+        log.start()
+        here = TrialHere(attempt, job, running, slots, log)
+        self._here.append(here)
+        where = ", ".join(f"{one.kind} {one.number}" for one in slots)
+        values = ", ".join(f"{key}={_short(value)}" for key, value in job.hparams.items())
+        self._show(f"{here.name}: running{f' on {where}' if where else ''}{f' with {values}' if values else ''}")
+
+    # events
+    def _wait(self) -> None:
+        """Wait for a message or the end of a trial, or for the time to look at the ledger again."""
+        running = [one.running for one in self._here]
+        handles: list[Any] = [handle for one in running if one.ended for handle in (one.channel, one.ended)]
+        often = self._stopping or not running or any(one.ended is None for one in running)
+        seconds = _POLL_OFTEN if often else _POLL
+        if handles:
+            connection.wait(handles, timeout=seconds)
+        else:
+            time.sleep(seconds)
+
+    def _look(self) -> None:
+        for one in list(self._here):
+            one.messages(self._take)
+            if one.is_lost:
+                one.kill()
+            elif self._stopping == 1:
+                one.interrupt()
+            elif self._stopping > 1 or self._is_late(one):
+                one.kill()
+            self._end_if_over(one)
+
+    def _is_late(self, one: TrialHere) -> bool:
+        limit = self._config.preemption_timeout
+        return one.stopped_at is not None and time.monotonic() - one.stopped_at > limit
+
+    def _take(self, one: TrialHere, message: dict[str, Any]) -> None:
+        with (one.folder / METRICS).open("a") as file:
+            file.write(json.dumps(message) + "\n")
+        if message["kind"] != "validated":
+            return
+        value = message["metrics"].get(self._config.searcher.metrics[0])
+        if value is None:
+            return
+        try:
+            self._ledger.report(one.attempt, message["step"], _stored(value, self._config))
+        except LostAttempt:
+            one.lose()
+        self._show(f"{one.name}: {one.job.metric} {value:.6g} after {message['step']:,} batches")
+
+    def _end_if_over(self, one: TrialHere) -> None:
+        end = one.end()
+        if end is None:
+            return
+        one.messages(self._take)
+        self._here.remove(one)
+        self._slots.give_back(one.slots)
+        one.running.channel.close()
+        if one.is_lost:
+            self._show(f"{one.name}: was continued by another worker, which took this one for dead")
+            return
+        try:
+            self._end(one, end.reason, end.text)
+        except LostAttempt:
+            self._show(f"{one.name}: was continued by another worker, which took this one for dead")
+        if one.unlogged is not None:
+            self._ledger.note(STOPPED, {"reason": "metric", "text": end.text})
+            raise MisconfigurationException(**one.unlogged)
+
+    def _end(self, one: TrialHere, reason: Any, text: str) -> None:
+        again = self._follow_policies(one)
+        if reason == "completed":
+            chain = self._ledger.snapshot().chains[one.attempt.trial]
+            reports = [value for each in chain for value in each.reports.values()]
+            best = min(reports, key=lambda value: score(value, self._config.searcher.directions[0]))
+            self._ledger.end(one.attempt, "completed", best)
+            self._show(f"{one.name}: completed, best {one.job.metric} {best:.6g}")
+            return
+        self._ledger.end(one.attempt, reason, again=again)
+        if reason != "failed":
+            self._show(f"{one.name}: {'paused' if reason == 'interrupted' else 'canceled'}")
+            return
+        failures = self._ledger.snapshot().failures(one.attempt.trial)
+        limit = self._config.max_restarts
+        then = f"restart {failures} of {limit}" if again and failures <= limit else "no restart"
+        self._show(f"{one.name}: {text}; {then}")
+
+    def _follow_policies(self, one: TrialHere) -> bool:
+        """Label the trial with the log policies that its output matched; return whether it may restart."""
+        matched = one.log.matched()
+        names = [each.name for each in matched if each.name]
+        if names:
+            self._ledger.write(one.attempt, LABELS, names)
+            self._show(f"{one.name}: its output matches {', '.join(names)}")
+        if any(each.action == "exclude_node" for each in matched):
+            self._ledger.write(one.attempt, EXCLUDED, socket.gethostname())
+        return not any(each.action == "cancel_retries" for each in matched)
+
+    # signs of life
+    def _beat(self) -> None:
+        while not self._ended.wait(self._interval):
+            for one in list(self._here):
+                try:
+                    self._beats.send(one.attempt)
+                    lost = self._ledger.fresh(one.attempt).state != "running"
+                except LostAttempt:
+                    lost = True
+                except OSError:  # the storage does not answer: training continues
+                    continue
+                if lost and one in self._here:
+                    one.lose()
+
+
+def _stored(value: float, config: ExperimentConfig) -> float:
+    """Return a value as storages keep it: NaN is the worst one."""
+    if not math.isnan(value):
+        return value
+    return math.inf if config.searcher.directions[0] else -math.inf
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 24 else f"{text[:23]}…"

@@ -1,0 +1,210 @@
+"""Keys of an experiment file have their effect in a trial that runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("optuna")
+
+from lightlib.experiment.space import trial_seed
+from tests.experiment.work.project import MODEL, Project, trained
+
+pytestmark = pytest.mark.processes
+
+LOOP = """
+import os
+import signal
+import sys
+import time
+
+import torch
+
+from lightlib import experiment
+
+trial = experiment.current()
+rank = int(os.environ.get("RANK", 0))
+print("argument", sys.argv[1:], "rank", rank, "of", os.environ.get("WORLD_SIZE", "1"))
+kept = trial.checkpoint_dir / "step"
+step = int(kept.read_text()) if kept.exists() else 0
+while step < 6 and not trial.should_stop:
+    step += 1
+    if rank == 0:
+        trial.report(step, val_loss=trial.hparams["lr"] / step)
+        kept.with_suffix(".new").write_text(str(step))
+        kept.with_suffix(".new").rename(kept)
+    if step == 4 and "attempt-0" in os.getcwd():
+        sys.exit("the first attempt fails")
+"""
+
+
+def test_a_command_with_a_loop_of_its_own(tmp_path):
+    """It reports by lightlib.experiment.current, and continues from its own checkpoints."""
+    project = Project(
+        tmp_path,
+        "entrypoint: python3 train.py --lr free\nsearcher: {name: random, metric: val_loss, max_trials: 2}",
+    )
+    (tmp_path / "train.py").write_text(LOOP)
+    printed = project.run()
+    assert printed.count("ended with exit code 1: the first attempt fails; restart 1 of 5") == 2
+    for one in project.trials():
+        assert (one.state, one.attempts, one.step) == ("completed", 2, 6)
+        assert one.metric == one.hparams["lr"] / 6
+        assert [each["step"] for each in project.messages(one.number, "validated")] == [1, 2, 3, 4, 5, 6]
+    assert "argument ['--lr', 'free'] rank 0 of 1" in project.log(0)
+
+
+def test_a_command_once_per_slot(tmp_path):
+    project = Project(
+        tmp_path,
+        """
+        entrypoint: python3 -m determined.launch.torch_distributed train.py
+        resources: {slots_per_trial: 2}
+        searcher: {name: random, metric: val_loss, max_trials: 1}
+        """,
+    )
+    (tmp_path / "train.py").write_text(LOOP.replace('"attempt-0"', '"no"'))
+    project.run()
+    assert [one.state for one in project.trials()] == ["completed"]
+    assert "rank 0 of 2" in project.log(0)
+    assert "rank 1 of 2" in project.log(0)
+
+
+def test_two_slots_train_as_two_processes(tmp_path):
+    """With a sum over both, and a death of the second attempt's first process."""
+    world = "print('world', self.trainer.world_size)"
+    model = MODEL.replace("        self.log(self", f"        {world}\n        self.log(self")
+    project = Project(
+        tmp_path,
+        """
+        resources: {slots_per_trial: 2}
+        optimizations: {gradient_compression: true}
+        fit: {model: {init_args: {dies_at: [3]}}}
+        searcher: {name: random, metric: val_loss, max_trials: 1}
+        """,
+        model,
+    )
+    printed = project.run()
+    assert [(one.state, one.attempts) for one in project.trials()] == [("completed", 2)], printed
+    assert "world 2" in project.log(0)
+    assert {line.split()[1] for line in project.log(0).splitlines()} == {"0", "1"}
+
+
+def test_environment_code_hook_and_mounts(tmp_path):
+    """A trial sees its variables, a copy of the code, the file of the startup hook, and the mounted folders."""
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf" / "data").write_text("here")
+    model = MODEL.replace(
+        "    def configure_optimizers(self):",
+        "    def on_fit_start(self):\n"
+        "        print('seen', os.environ['COLOUR'], Path('shelf/data').read_text(), Path(__file__).parent.name)\n"
+        "        print('hooked', (Path(__file__).parent / 'hooked').read_text())\n\n"
+        "    def configure_optimizers(self):",
+    )
+    project = Project(
+        tmp_path / "project",
+        f"""
+        environment: {{environment_variables: {{cpu: ["COLOUR=green"], cuda: ["COLOUR=red"]}}}}
+        bind_mounts: [{{host_path: {tmp_path / "shelf"}, container_path: shelf}}]
+        searcher: {{name: random, metric: val_loss, max_trials: 1}}
+        """,
+        model,
+    )
+    (project.folder / "startup-hook.sh").write_text('printf "%s" "$COLOUR" > hooked\n')
+    (project.folder / "large.bin").write_bytes(bytes(100))
+    (project.folder / ".detignore").write_text("*.bin\nseen/\n# a comment\n")
+    project.run()
+    assert "seen green here .context" in project.log(0)
+    assert "hooked green" in project.log(0)
+    copied = {path.name for path in (project.experiment / ".context").iterdir()}
+    assert copied >= {"model.py", "config.yaml", "search.yaml"}
+    assert not copied & {"large.bin", "experiments", "seen"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        ("best", {"best-epoch=2-step=12.ckpt"}),
+        ("all", {f"epoch={n}-step={4 * n + 4}.ckpt" for n in range(3)}),
+        ("none", set()),
+    ],
+)
+def test_checkpoints_and_validations(tmp_path, policy, kept):
+    project = Project(
+        tmp_path,
+        f"""
+        checkpoint_policy: {policy}
+        perform_initial_validation: true
+        min_checkpoint_period: {{batches: 5}}
+        reproducibility: {{experiment_seed: 3}}
+        hyperparameters: {{lr: 0.05}}
+        searcher: {{name: single, metric: val_loss}}
+        """,
+    )
+    project.run()
+    found = {path.name for path in (project.attempts(0)[0] / "checkpoints").iterdir()}
+    newest = {name for name in found if name.startswith("newest")}
+    assert found == kept | {"last.ckpt"} | newest
+    assert newest == {"newest-epoch=2-step=10.ckpt"}
+    first, *rest = project.messages(0, "validated")
+    assert first["step"] == 0
+    _, losses = trained(0.05, trial_seed(3, 0))
+    assert [one["metrics"]["val_loss"] for one in rest][-1] == losses[-1]
+
+
+def test_a_metric_that_is_larger_when_better_and_is_not_a_number(tmp_path):
+    model = MODEL.replace(
+        "self.log(self.hparams.metric,",
+        "self.log('score', float('nan') if self.hparams.lr > 0.05 else -1.0)\n        self.log('x',",
+    )
+    project = Project(
+        tmp_path,
+        """
+        hyperparameters: {lr: {type: categorical, vals: [0.1, 0.01]}}
+        searcher: {name: grid, metric: score, smaller_is_better: false}
+        """,
+        model,
+    )
+    printed = project.run()
+    assert "best: trial 1, score -1 after" in printed
+    assert [one.state for one in project.trials()] == ["completed", "completed"]
+    assert json.loads(json.dumps([one.metric for one in project.trials()]))[1] == -1.0
+
+
+def test_weights_are_those_of_torch_with_a_class_as_entrypoint(tmp_path):
+    """`module:Class` trains with its own loaders; hyperparameters are its arguments."""
+    model = (
+        MODEL
+        + '''
+
+class Full(Line):
+    """A model with its own data; `kind` is no argument."""
+
+    def train_dataloader(self):
+        return Points().train_dataloader()
+
+    def val_dataloader(self):
+        return Points().val_dataloader()
+
+    def on_fit_start(self):
+        from lightlib import experiment
+
+        print("kind", experiment.current().hparams["kind"])
+'''
+    )
+    project = Project(
+        tmp_path,
+        """
+        entrypoint: model:Full
+        hyperparameters: {lr: 0.05, global_batch_size: 8, kind: round}
+        fit: {trainer: {logger: false, enable_progress_bar: false}}
+        searcher: {name: single, metric: val_loss, max_length: {records: 64}}
+        """,
+        model,
+    )
+    project.run()
+    weights, _ = trained(0.05, trial_seed(7, 0), epochs=2)
+    assert all(torch.equal(project.weights(0)[name], value) for name, value in weights.items())
+    assert "kind round" in project.log(0)

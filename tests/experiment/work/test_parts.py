@@ -1,0 +1,223 @@
+"""Parts of a worker alone: folders, messages, mounts, refusals, and the results that a kill has left."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna")
+
+from lightlib.command.main import main
+from lightlib.config.yaml.document import ConfigError
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment import current
+from lightlib.experiment.channel import FileChannel
+from lightlib.experiment.file import read
+from lightlib.experiment.job import Job
+from lightlib.experiment.ledger.attempt import Entry
+from lightlib.experiment.space import Space
+from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.machine import check_machine, command_of
+from lightlib.experiment.work.open import Accepts, check, open_ledger
+from lightlib.experiment.work.results import Results, messages
+from lightlib.experiment.work.slots import Slot, Slots
+from lightlib.experiment.work.source import source_of
+
+FILE = {
+    "name": "a",
+    "fit": {"trainer": {}},
+    "hyperparameters": {"trainer.max_steps": {"type": "int", "minval": 1, "maxval": 3}},
+    "searcher": {"name": "random", "metric": "val_loss", "max_trials": 3},
+    "reproducibility": {"experiment_seed": 1},
+}
+
+
+def config(**changes):
+    return read({**FILE, **changes})
+
+
+@pytest.fixture
+def slots(tmp_path):
+    return Slots([Slot("cpu", 0), Slot("cpu", 1)], tmp_path / "locks")
+
+
+def test_a_folder_begins_once(tmp_path):
+    code = tmp_path / "code"
+    (code / "experiments").mkdir(parents=True)
+    (code / "model.py").write_text("first")
+    folder = ExperimentFolder.of(config(), code / "experiments")
+    assert folder.begin(config(), code).reproducibility.experiment_seed == 1
+    (code / "model.py").write_text("second")
+    assert folder.begin(config(max_restarts=2), code).max_restarts == 2
+    assert ExperimentFolder(folder.path).config.max_restarts == 2
+    assert (folder.context / "model.py").read_text() == "first"
+    assert [path.name for path in folder.context.iterdir()] == ["model.py"]
+    with pytest.raises(ConfigError, match=r"'searcher\.metric' is now 'acc' instead of 'val_loss'"):
+        folder.begin(config(searcher={**FILE["searcher"], "metric": "acc"}), code)
+
+
+def test_a_seed_is_drawn_once(tmp_path):
+    unseeded = read({key: value for key, value in FILE.items() if key != "reproducibility"})
+    folder = ExperimentFolder(tmp_path / "a")
+    (tmp_path / "code").mkdir()
+    seed = folder.begin(unseeded, tmp_path / "code").reproducibility.experiment_seed
+    assert seed is not None
+    assert folder.begin(unseeded, tmp_path / "code").reproducibility.experiment_seed == seed
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "experiments" / "a").mkdir(parents=True)
+    (tmp_path / "experiments" / "a" / "notes").touch()
+    with pytest.raises(MisconfigurationException, match="is not the folder of an experiment; it has notes"):
+        ExperimentFolder.of(config(), tmp_path / "experiments").begin(config(), tmp_path)
+    assert [path.name for path in (tmp_path / "experiments" / "a").iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"searcher": {"name": "single", "metric": "a"}},
+            "single has one trial, and trainer.max_steps have",
+        ),
+        ({"searcher": {**FILE["searcher"], "name": "tpe"}}, "the searcher tpe does not run trials yet"),
+        ({"resources": {"slots_per_trial": 3}}, r"a trial needs 3 slots, and this worker has 2 \(cpu\)"),
+        (
+            {"bind_mounts": [{"host_path": "/absent", "container_path": "x"}]},
+            "'/absent' of bind_mounts does not exist",
+        ),
+        ({"bind_mounts": [{"host_path": "/", "container_path": "/data"}]}, "'/' cannot be mounted at '/data' without"),
+        ({"bind_mounts": [{"host_path": "/", "container_path": "log.txt"}]}, "cannot be mounted at 'log.txt' without"),
+    ],
+)
+def test_an_experiment_that_cannot_run_is_refused(tmp_path, slots, changes, message):
+    with pytest.raises(MisconfigurationException, match=message):
+        check(config(**changes), tmp_path, slots)
+
+
+def test_shared_memory_that_is_not_there_warns():
+    with pytest.warns(match="trials want .* GiB of shared memory"):
+        check_machine(config(resources={"shm_size": "1048576P"}))
+
+
+def test_random_points_are_not_tried_twice(tmp_path):
+    """Of three values three trials have each one; `duplicates: allow` draws as it comes."""
+    for duplicates, different in (("skip", 3), ("allow", 2)):
+        place = ExperimentFolder(tmp_path / duplicates)
+        changed = config(
+            searcher={**FILE["searcher"], "duplicates": duplicates}, reproducibility={"experiment_seed": 3}
+        )
+        with open_ledger(place, changed) as ledger:
+            source = source_of(changed, Space(changed.hyperparameters), 2)
+            while entry := source.next_entry(ledger.snapshot()):
+                ledger.add(entry)
+            points = {chain[0].params["trainer.max_steps"] for chain in ledger.snapshot().chains.values()}
+        assert len(points) == different
+
+
+def test_excluded_machines_and_slots_that_are_in_use(tmp_path):
+    folder = ExperimentFolder(tmp_path)
+    with open_ledger(folder, config()) as ledger:
+        for number in range(3):
+            ledger.add(Entry(number))
+        accepts = Accepts(config(resources={"max_slots": 2}))
+        first, second, third = (chain[0] for chain in ledger.snapshot().chains.values())
+        assert ledger.claim(first, {})
+        assert accepts(ledger.snapshot(), third.trial)
+        assert ledger.claim(second, {})
+        assert not accepts(ledger.snapshot(), third.trial)
+        anywhere = Accepts(config())
+        assert anywhere(ledger.snapshot(), third.trial)
+        ledger.write(third, "excluded", socket.gethostname())
+        assert not anywhere(ledger.snapshot(), third.trial)
+
+
+def test_a_command_that_may_not_restart(tmp_path):
+    with open_ledger(ExperimentFolder(tmp_path), config()) as ledger:
+        ledger.add(Entry(0))
+        attempt = ledger.snapshot().last(0)
+        assert ledger.claim(attempt, {})
+        ledger.end(attempt, "failed", again=False)
+        assert ledger.snapshot().state_of(0) == "errored"
+        assert len(ledger.snapshot().attempts) == 1
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "command"),
+    [
+        ("python3 train.py", ("python3", "train.py")),
+        (
+            "python3 -m determined.launch.torch_distributed train.py",
+            ("python3", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"),
+        ),
+        (None, ()),
+    ],
+)
+def test_command_lines(entrypoint, command):
+    assert command_of(config(entrypoint=entrypoint), 2) == command
+
+
+def test_messages_in_a_file(tmp_path):
+    path = tmp_path / "messages.jsonl"
+    there, here = FileChannel(path), FileChannel(path)
+    assert (here.poll(), here.receive()) == (False, None)
+    there.send("validated", step=1)
+    with path.open("a") as file:
+        file.write('{"kind": "torn')
+    assert (here.poll(), here.receive()) == (True, {"kind": "validated", "step": 1})
+    assert (here.poll(), here.receive()) == (False, None)
+
+
+def test_a_torn_line_of_metrics_is_left_out(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "checkpoint"}) + '\n{"kind"')
+    assert messages(tmp_path) == [{"kind": "checkpoint"}]
+    assert messages(tmp_path / "absent") == []
+
+
+def test_a_job_is_the_same_after_json():
+    job = Job(1, 2, "a", "b", {"lr": 0.1}, "val_loss", command=("x",), earlier=("c",), best=0.5)
+    assert Job.from_json(job.as_json()) == job
+
+
+def test_outside_of_an_experiment_reports_are_printed(capsys, monkeypatch):
+    monkeypatch.delenv("LIGHTLIB_TRIAL_JOB", raising=False)
+    trial = current()
+    assert (trial.hparams, trial.should_stop) == ({}, False)
+    trial.report(3, val_loss=0.25)
+    assert "step 3: val_loss 0.25" in "".join(capsys.readouterr())
+
+
+def test_results_of_an_experiment_without_trials(tmp_path):
+    with open_ledger(ExperimentFolder(tmp_path), config()) as ledger:
+        results = Results(ExperimentFolder(tmp_path), config(), ledger)
+    assert (results.trials, results.best) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "absent.yaml"], "There is no file 'absent.yaml'"),
+        (["trials", "absent"], "There is no experiment 'absent'"),
+        (["logs", "absent"], "'absent' is no trial"),
+        (["logs", "absent/1"], "There is no experiment 'absent'"),
+        (["runn"], "invalid choice: 'runn'"),
+    ],
+)
+def test_wrong_words(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["experiment", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_first_file_of_the_page_is_right():
+    page = (Path(__file__).parents[3] / "docs/experiments.md").read_text("utf-8")
+    assert read_text(page.split("```yaml\n")[1].partition("```")[0]).searcher.max_trials == 16
+
+
+def read_text(text):
+    path = Path("search.yaml")
+    path.write_text(text)
+    return read(path)
