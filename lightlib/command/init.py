@@ -14,6 +14,7 @@ TEMPLATES = {
     "classifier": "a convolutional network that classifies drawn shapes",
     "lm": "a small transformer that writes text, character by character",
     "gan": "two networks that play against each other, with manual optimization",
+    "search": "a network on digits, and a search for its hyperparameters",
 }
 _FOLDER = Path(__file__).parent / "templates"
 _ENDING = "-tpl"  # so that no tool takes the templates for code of the package
@@ -22,17 +23,18 @@ EPILOG = """Nothing is ever overwritten. The projects need nothing but lightlib:
 examples
   lightlib init
   lightlib init my_project --template lm
+  lightlib init search my_search
 """
+_FIRST = {"search": "lightlib experiment run search.yaml"}  # the first command of a project
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `lightlib init`."""
     parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        nargs="?",
-        default=".",
-        help="where to; it is made if it does not exist (default: here)",
+        "words",
+        metavar="[TEMPLATE] FOLDER",
+        nargs="*",
+        help="where to; it is made if it does not exist (default: here). With a template before it: --template",
     )
     parser.add_argument(
         "--template",
@@ -44,17 +46,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the project and print the next steps."""
-    folder = Path(options.folder)
-    files = write(folder, options.template)
-    print(f"Wrote {TEMPLATES[options.template]}, to {folder.resolve()}:\n")
+    folder, template = _place(options.words, options.template)
+    files = write(folder, template)
+    print(f"Wrote {TEMPLATES[template]}, to {folder.resolve()}:\n")
     for path in files:
         print(f"  {path.name}")
     print("\nNext:\n")
     if folder.resolve() != Path.cwd():
         print(f"  cd {shlex.quote(str(folder))}")
-    print("  lightlib fit --config config.yaml")
+    print(f"  {_FIRST.get(template, 'lightlib fit --config config.yaml')}")
     print("  python -m pytest\n\nREADME.md has the rest.")
     return 0
+
+
+def _place(words: list[str], template: str) -> tuple[Path, str]:
+    """Return the folder and the template of ``[TEMPLATE] FOLDER``."""
+    if len(words) > 2:
+        raise MisconfigurationException(
+            f"lightlib init got {len(words)} words: {' '.join(words)}.",
+            expected="a folder, or a template and a folder.",
+            fix=f"lightlib init {shlex.quote(words[0])}",
+        )
+    *first, folder = words or ["."]
+    return Path(folder), first[0] if first else template
 
 
 def write(folder: Path, template: str) -> list[Path]:

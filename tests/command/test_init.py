@@ -68,7 +68,8 @@ def project(tmp_path, monkeypatch):
 @pytest.mark.parametrize("template", init.TEMPLATES)
 def test_each_template_is_a_whole_project(template):
     folder = written("project", template)
-    assert sorted(path.name for path in folder.iterdir()) == FILES
+    more = ["search.yaml"] if template == "search" else []
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES + more)
     for path in folder.glob("*.py"):
         compile(path.read_text(), path.name, "exec")
     assert "python -m pytest" in commands(folder / "README.md")
@@ -166,8 +167,16 @@ def test_a_failure_half_way_leaves_nothing(monkeypatch):
 def test_the_arguments():
     parser = argparse.ArgumentParser()
     init.add_arguments(parser)
-    assert vars(parser.parse_args([])) == {"folder": ".", "template": "classifier"}
+    assert vars(parser.parse_args([])) == {"words": [], "template": "classifier"}
     assert "gan: two networks" in " ".join(parser.format_help().split())
+
+
+def test_a_template_before_the_folder(capsys):
+    assert main(["init", "search", "my_search"]) == 0
+    assert "  lightlib experiment run search.yaml" in capsys.readouterr().out
+    assert Path("my_search/search.yaml").is_file()
+    with pytest.raises(MisconfigurationException, match="lightlib init got 3 words: a b c"):
+        init.run(argparse.Namespace(words=["a", "b", "c"], template="lm"))
 
 
 def test_the_commands_of_the_readme(project, capsys):
@@ -211,7 +220,10 @@ def test_a_newcomer(template):
     for command in commands(folder / "README.md"):
         done = in_a_shell(command, folder)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-        said[command.split()[1]] = done.stdout
+        said[" ".join(command.split()[1 : 3 if "experiment" in command else 2])] = done.stdout
+    if template == "search":
+        assert "12 completed" in said["experiment run"]
+        return
     found = dict(re.findall(r"(test_\w+) +([\d.]+)", said["test"]))
     if template == "classifier":
         assert float(found["test_accuracy"]) > 0.9
