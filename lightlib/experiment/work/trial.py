@@ -80,6 +80,14 @@ class TrialHere:
         """Note that another worker has ended the attempt."""
         self.is_lost = True
 
+    def miss_metric(self) -> None:
+        """Note that the process has ended without a report of the metric."""
+        self.unlogged = {
+            "what": f"Trial {self.attempt.trial} ended without a report of the searcher's metric, {self.job.metric!r}.",
+            "expected": "at least one report of it.",
+            "fix": f"lightlib.experiment.current().report(step, {self.job.metric}=…) in the program.",
+        }
+
     def interrupt(self) -> None:
         """Ask the process to save a checkpoint and end."""
         if self.stopped_at is None:

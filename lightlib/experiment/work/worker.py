@@ -25,7 +25,7 @@ from lightlib.experiment.work import processes
 from lightlib.experiment.work.folder import METRICS
 from lightlib.experiment.work.logs import LogFile
 from lightlib.experiment.work.slots import Slot, Slots
-from lightlib.experiment.work.trial import TrialHere
+from lightlib.experiment.work.trial import End, TrialHere
 
 _POLL = 1.0  # seconds between two looks at the ledger while nothing happens here
 _POLL_OFTEN = 0.1  # where an end or a message wakes no one
@@ -62,6 +62,7 @@ class Worker:
         self._config, self._ledger, self._queue, self._beats, self._slots = config, ledger, queue, beats, slots
         self._new_job, self._show, self._interval = new_job, show, grace / 6
         self._here: list[TrialHere] = []
+        self._idle = False  # whether there was nothing to do at the last look
         self._stopping = 0  # how often the user has asked to stop
         self._ended = threading.Event()
 
@@ -85,6 +86,7 @@ class Worker:
                     self._fill()
                 if not self._here and (self._stopping or self._ledger.noted(STOPPED) or self._queue.is_done()):
                     return
+                self._show_if_idle()
                 self._wait()
                 self._look()
         finally:
@@ -120,6 +122,11 @@ class Worker:
         values = ", ".join(f"{key}={_short(value)}" for key, value in job.hparams.items())
         self._show(f"{here.name}: running{f' on {where}' if where else ''}{f' with {values}' if values else ''}")
 
+    def _show_if_idle(self) -> None:
+        if not self._here and not self._idle:
+            self._show("nothing to do here: the remaining trials run on other workers, or wait for another machine")
+        self._idle = not self._here
+
     # events
     def _wait(self) -> None:
         """Wait for a message or the end of a trial, or for the time to look at the ledger again."""
@@ -148,8 +155,11 @@ class Worker:
         return one.stopped_at is not None and time.monotonic() - one.stopped_at > limit
 
     def _take(self, one: TrialHere, message: dict[str, Any]) -> None:
-        with (one.folder / METRICS).open("a") as file:
-            file.write(json.dumps(message) + "\n")
+        try:
+            with (one.folder / METRICS).open("a") as file:
+                file.write(json.dumps(message) + "\n")
+        except OSError as error:  # a full disk, for example; the ledger has the metric of the searcher
+            self._show(f"{one.name}: metrics are lost: {error}")
         if message["kind"] != "validated":
             return
         value = message["metrics"].get(self._config.searcher.metrics[0])
@@ -172,20 +182,27 @@ class Worker:
         if one.is_lost:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
             return
+        best = self._best(one)
+        if end.reason == "completed" and best is None:
+            one.miss_metric()
+            end = End("canceled")
         try:
-            self._end(one, end.reason, end.text)
+            self._end(one, end.reason, end.text, best)
         except LostAttempt:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
         if one.unlogged is not None:
-            self._ledger.note(STOPPED, {"reason": "metric", "text": end.text})
+            self._ledger.note(STOPPED, {"reason": "metric", "text": one.unlogged["what"]})
             raise MisconfigurationException(**one.unlogged)
 
-    def _end(self, one: TrialHere, reason: Any, text: str) -> None:
+    def _best(self, one: TrialHere) -> float | None:
+        """Return the best reported value of a trial, over all its attempts; None without a report."""
+        chain = self._ledger.snapshot().chains[one.attempt.trial]
+        reports = [value for each in chain for value in each.reports.values()]
+        return min(reports, key=lambda value: score(value, self._config.searcher.directions[0]), default=None)
+
+    def _end(self, one: TrialHere, reason: Any, text: str, best: float | None) -> None:
         again = self._follow_policies(one)
         if reason == "completed":
-            chain = self._ledger.snapshot().chains[one.attempt.trial]
-            reports = [value for each in chain for value in each.reports.values()]
-            best = min(reports, key=lambda value: score(value, self._config.searcher.directions[0]))
             self._ledger.end(one.attempt, "completed", best)
             self._show(f"{one.name}: completed, best {one.job.metric} {best:.6g}")
             return

@@ -56,6 +56,14 @@ def test_a_command_with_a_loop_of_its_own(tmp_path):
     assert "argument ['--lr', 'free'] rank 0 of 1" in project.log(0)
 
 
+def test_a_command_that_reports_nothing_ends_the_experiment(tmp_path):
+    project = Project(tmp_path, "entrypoint: [sh, -c, 'echo no report']")
+    printed = project.run(code=2)
+    assert "ended without a report of the searcher's metric, 'val_loss'" in printed
+    assert "Traceback" not in printed
+    assert "no report" in project.log(0)
+
+
 def test_a_command_once_per_slot(tmp_path):
     project = Project(
         tmp_path,
