@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -43,6 +44,9 @@ class Running(Protocol):
     def send_signal(self, number: int) -> None:
         """Send a signal to its group, or only to it before it has one."""
 
+    def clear(self) -> None:
+        """Kill the processes that it has left behind, which still use its slots."""
+
 
 class Forked:
     """An attempt in a process that was forked from a server, which has imported torch and lightlib once.
@@ -70,6 +74,10 @@ class Forked:
     def send_signal(self, number: int) -> None:
         assert self._process.pid is not None
         _signal_group(self._process.pid, number)
+
+    def clear(self) -> None:
+        assert self._process.pid is not None
+        _kill_rest(self._process.pid)
 
 
 class Program:
@@ -116,6 +124,9 @@ class Program:
     def send_signal(self, number: int) -> None:
         _signal_group(self._process.pid, number)
 
+    def clear(self) -> None:
+        _kill_rest(self._process.pid)
+
 
 def start(job: Job, processes: int) -> Running:
     """Start an attempt.
@@ -146,6 +157,11 @@ def _server() -> Any:
 def _pid_of_server() -> int:
     forkserver.ensure_running()
     return forkserver._forkserver._forkserver_pid or 0  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _kill_rest(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _signal_group(pid: int, number: int) -> None:

@@ -16,8 +16,6 @@ from lightlib.experiment.work.processes import Running
 from lightlib.experiment.work.slots import Slot
 from lightlib.launch.start.child import how_it_ended
 
-_INTERRUPTED = (143, 130, -signal.SIGTERM, -signal.SIGINT)
-
 
 @dataclass(frozen=True)
 class End:
@@ -104,13 +102,13 @@ class TrialHere:
         code = self.running.exit_code()
         if code is None:
             return None
-        self.running.send_signal(signal.SIGKILL)  # what it has left behind still holds its slots
+        self.running.clear()
         self.log.join(timeout=5.0)
         if self.unlogged is not None:
             return End("canceled", self.unlogged["what"])
+        if self.stopped_at is not None and (code or self.job.command):  # a command that stops has not completed
+            return End("interrupted")
         if code == 0:
             return End("completed")
-        if code in _INTERRUPTED or self.stopped_at is not None:
-            return End("interrupted")
         lines = [line.strip() for line in self.log.tail() if line.strip()] if code > 0 else []
         return End("failed", f"{how_it_ended(code)}{f': {lines[-1]}' if lines else ''}")
