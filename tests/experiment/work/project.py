@@ -53,7 +53,7 @@ class Line(L.Module):
     def training_step(self, batch, batch_idx):
         step = self.global_step
         if step in self.hparams.holds_at and self.once("holds"):
-            while not (SEEN / "go").exists():
+            while not (SEEN / "go").exists() and not self.trainer.received_sigterm:
                 time.sleep(0.02)
         if step in self.hparams.dies_at and self.once(f"died-{step}"):
             os.kill(os.getpid(), 9)
@@ -146,7 +146,7 @@ class Project:
     def command(self, *words: str, code: int = 0, **variables: str) -> str:
         """Run a command of `lightlib` and return its output."""
         process = self.start(*words, **variables)
-        printed, _ = process.communicate(timeout=300)
+        printed, _ = process.communicate(timeout=600)
         assert process.returncode == code, printed
         return printed
 
@@ -188,7 +188,7 @@ def _with_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def until(condition, seconds: float = 120.0) -> None:
+def until(condition, seconds: float = 400.0) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

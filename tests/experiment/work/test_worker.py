@@ -146,14 +146,14 @@ def test_ctrl_c_pauses_the_trials_and_the_same_command_continues(tmp_path):
     process = project.start("experiment", "run", "search.yaml", "--slots", "2")
     until(lambda: len(project.held()) == 2)
     process.send_signal(signal.SIGINT)
-    until(lambda: "Stopping" in process.stdout.readline())
-    project.let_go()
-    printed, _ = process.communicate(timeout=300)
+    printed, _ = process.communicate(timeout=600)
     assert process.returncode == 130, printed
+    assert "Stopping: trials save a checkpoint" in printed
     assert printed.count("paused") == 2
     assert "To continue: lightlib experiment run search.yaml" in printed
     assert [one.state for one in project.trials()] == ["waiting", "waiting"]
     assert all((project.attempts(number)[0] / "checkpoints" / "interrupted.ckpt").exists() for number in (0, 1))
+    project.let_go()
     project.run()
     assert [(one.state, one.attempts) for one in project.trials()] == [
         ("completed", 2),
@@ -168,7 +168,7 @@ def test_after_a_kill_of_everything_the_same_command_ends_with_the_same_result(t
     process = project.start("experiment", "run", "search.yaml", "--slots", "2")
     until(lambda: len(project.held()) == 2)
     os.kill(process.pid, signal.SIGKILL)  # the trials are in sessions of their own: they end with it
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     project.let_go()
     project.run()
     assert [(one.state, one.attempts) for one in project.trials()] == [("completed", 2)] * 2 + [("completed", 1)] * 2
@@ -185,7 +185,7 @@ def test_two_workers_share_the_slots_of_a_machine_and_the_trials(tmp_path):
     until(lambda: len(project.held()) == 2)  # slot 0 is in use, so the second worker has one slot
     assert [one.state for one in project.trials()] == ["running", "running"]
     project.let_go()
-    printed = [one.communicate(timeout=300)[0] for one in (first, second)]
+    printed = [one.communicate(timeout=600)[0] for one in (first, second)]
     assert [one.returncode for one in (first, second)] == [0, 0], printed
     assert "trial 0: running on cpu 0" in printed[0]
     assert "trial 1: running on cpu 1" in printed[1]
