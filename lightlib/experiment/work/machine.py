@@ -18,6 +18,39 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
 _OURS = ("checkpoints", "job.json", "log.txt", "messages.jsonl", "metrics.jsonl")  # in the folder of an attempt
 
 
+# Keys that a run depends on and that are not supported yet, with the fix.
+_REFUSED = {
+    "searcher.source_trial_id": "load the weights in the module, by a path among the hyperparameters.",
+    "searcher.source_checkpoint_uuid": "load the weights in the module, by a path among the hyperparameters.",
+    "checkpoint_storage.type": "delete it: checkpoints are in the folder of the experiment.",
+}
+_WITHOUT_EFFECT = ("environment.image", "resources.resource_pool", "resources.priority", "profiling.enabled")
+
+
+def check_keys(config: ExperimentConfig) -> None:
+    """Refuse keys that this version reads and does not act on, if a run depends on them; warn of the rest.
+
+    Raises:
+        MisconfigurationException: The experiment has such a key.
+    """
+    for key, fix in _REFUSED.items():
+        if _written(config, key):
+            here = config.where(key)
+            raise MisconfigurationException(
+                f"{f'{here}: ' if here else ''}{key} is not supported by `lightlib experiment run` yet.",
+                expected="an experiment without it.",
+                fix=fix,
+            )
+    ignored = [key for key in _WITHOUT_EFFECT if _written(config, key)]
+    if ignored:
+        report.warn(f"These keys have no effect yet: {', '.join(ignored)}.")
+
+
+def _written(config: ExperimentConfig, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name) not in (None, False, {})
+
+
 def check_machine(config: ExperimentConfig) -> None:
     """Check the folders and the shared memory that trials without a container get.
 

@@ -22,7 +22,7 @@ from lightlib.experiment.ledger.storage import Patience, is_database, open_stora
 from lightlib.experiment.space import Space
 from lightlib.experiment.trial.settings import Settings, fit_settings
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.experiment.work.machine import check_machine, command_of, link_code, mount, run_startup_hook
+from lightlib.experiment.work.machine import check_keys, check_machine, command_of, link_code, mount, run_startup_hook
 from lightlib.experiment.work.slots import Slot, Slots, variables
 from lightlib.experiment.work.source import source_of
 from lightlib.experiment.work.worker import EXCLUDED, Show, Worker
@@ -125,6 +125,7 @@ def check(config: ExperimentConfig, context: Path, slots: Slots) -> None:
             expected="as many slots as a trial needs.",
             fix=f"resources.slots_per_trial: {slots.total}, or a machine with more devices.",
         )
+    check_keys(config)
     check_machine(config)
     seeded = config.with_seed()
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))

@@ -86,6 +86,8 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         ),
         ({"searcher": {**FILE["searcher"], "name": "tpe"}}, "the searcher tpe does not run trials yet"),
         ({"resources": {"slots_per_trial": 3}}, r"a trial needs 3 slots, and this worker has 2 \(cpu\)"),
+        ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, r"checkpoint_storage\.type is not supported by"),
+        ({"searcher": {**FILE["searcher"], "source_trial_id": 3}}, r"searcher\.source_trial_id is not supported by"),
         (
             {"bind_mounts": [{"host_path": "/absent", "container_path": "x"}]},
             "'/absent' of bind_mounts does not exist",
@@ -97,6 +99,11 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 def test_an_experiment_that_cannot_run_is_refused(tmp_path, slots, changes, message):
     with pytest.raises(MisconfigurationException, match=message):
         check(config(**changes), tmp_path, slots)
+
+
+def test_keys_without_an_effect_warn(tmp_path, slots):
+    with pytest.warns(match=r"These keys have no effect yet: environment\.image, profiling\.enabled\."):
+        check(config(environment={"image": "a"}, profiling={"enabled": True}), tmp_path, slots)
 
 
 def test_shared_memory_that_is_not_there_warns():
