@@ -101,9 +101,11 @@ def _differences(old: ExperimentConfig, new: ExperimentConfig) -> Iterator[Chang
 
 
 def _same(key: str, one: Any, other: Any) -> bool:
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = zip(one, other, strict=True)
-        return all(_same(f"{key}.{index}", first, second) for index, (first, second) in enumerate(pairs))
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        pairs = enumerate(zip(one, other, strict=False))
+        return len(one) == len(other) and all(_same(f"{key}.{index}", *pair) for index, pair in pairs)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(f"{key}.{name}", one[name], other[name]) for name in one)
     hidden = any(isinstance(value, str) and is_masked(value) for value in (one, other))
     if hidden and masked_at(key, one) == masked_at(key, other):
         return True

@@ -60,13 +60,24 @@ def from_environment(value: Any) -> Any:
 
 
 def still_masked(value: Any) -> tuple[str, ...]:
-    """Return the dotted keys of the secrets that are masked, in their order.
+    """Return the dotted keys of the secrets that are masked, in their order; environment variables by their names.
 
     Example:
         >>> still_masked({"data": {"secrets": {"pin": "***"}}})
         ('data.secrets.pin',)
     """
-    return tuple(key for key, one in _leaves("", value) if isinstance(one, str) and is_masked(one))
+    masked = ((key, one) for key, one in _leaves("", value) if isinstance(one, str) and is_masked(one))
+    return tuple(dict.fromkeys(_named(*each) for each in masked))
+
+
+def _named(key: str, value: str) -> str:
+    pair = _pair(key, value)
+    return f"{key.rpartition('.')[0]}.{pair['name']}" if pair else key
+
+
+def _pair(key: str, value: str) -> re.Match[str] | None:
+    """Return the match of an environment variable with its name and its value."""
+    return _PAIR.fullmatch(value) if key.startswith(_VARIABLES) else None
 
 
 def shown_key(key: str) -> str:
@@ -133,7 +144,7 @@ def _mask(key: str, value: Any, hidden: bool) -> Any:
         return value if value in (None, "") else MASK
     if not isinstance(value, str):
         return value
-    pair = _PAIR.fullmatch(value) if key.startswith(_VARIABLES) else None
+    pair = _pair(key, value)
     if pair and is_secret(pair["name"], pair["value"]):
         return f"{pair['name']}={MASK}"
     return without_passwords(value)
@@ -142,7 +153,7 @@ def _mask(key: str, value: Any, hidden: bool) -> Any:
 def _unmask(key: str, value: Any, hidden: bool) -> Any:  # noqa: ARG001  one signature for both
     if not isinstance(value, str) or not is_masked(value):
         return value
-    pair = _PAIR.fullmatch(value) if key.startswith(_VARIABLES) else None
+    pair = _pair(key, value)
     given = os.environ.get(variable_of(pair["name"] if pair else key))
     if given is None:
         return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lightlib.config.yaml.document import ConfigError
@@ -150,6 +152,24 @@ def test_a_stored_copy_has_no_changes() -> None:
     assert stored.checkpoint_storage.secret_key == "***"
     assert changed(stored, config) == ()
     assert changed(config, stored) == ()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "environment.environment_variables=[API_KEY=abc]",
+        "environment.environment_variables={cpu: [API_KEY=abc, A=b], cuda: [PASSWORD=abc]}",
+        "environment.registry_auth={serveraddress: a.io, username: me, password: abc}",
+        "data.secrets={pins: [1, 2], pin: 3}",
+        "hyperparameters.api_key=abc",
+        "hyperparameters.stores=[{url: 's3://me:abc@host', password: abc}]",
+    ],
+)
+def test_a_secret_that_is_masked_in_the_stored_copy_is_no_change(secret: str) -> None:
+    config = read_fragment(BEGUN, [secret])
+    save(config, "experiment.yaml")
+    assert "abc" not in Path("experiment.yaml").read_text()
+    assert changed(read("experiment.yaml"), config) == ()
 
 
 def test_a_seed_that_was_drawn_is_no_change() -> None:

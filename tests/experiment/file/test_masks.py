@@ -39,9 +39,9 @@ KEYS = (
     "fit.trainer.logger.api_key",
     "checkpoint_storage.access_key",
     "checkpoint_storage.secret_key",
-    "environment.environment_variables.cpu.0",
-    "environment.environment_variables.cuda.0",
-    "environment.environment_variables.rocm.0",
+    "environment.environment_variables.cpu.HF_TOKEN",
+    "environment.environment_variables.cuda.HF_TOKEN",
+    "environment.environment_variables.rocm.HF_TOKEN",
     "environment.registry_auth.password",
     "environment.registry_auth.auth",
 )
