@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import os
 import re
 import shlex
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,15 +21,17 @@ import optuna
 
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.file import ExperimentConfig, read
+from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.work.folder import FILE, ROOT, ExperimentFolder
 from lightlib.experiment.work.logs import as_text
 from lightlib.experiment.work.logs import read as lines_of
 from lightlib.experiment.work.open import check, open_ledger, open_worker
-from lightlib.experiment.work.results import Results
+from lightlib.experiment.work.results import Results, Trial, described
 from lightlib.experiment.work.slots import Slots
 from lightlib.experiment.work.worker import STOPPED, Worker
 
 _FAILED, _CANCELED = 1, 3  # exit codes
+_PAUSE = 0.5  # seconds between two looks for the next attempt of a trial
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -114,15 +118,14 @@ def trials(options: argparse.Namespace) -> int:
     with open_ledger(folder, folder.config) as ledger:
         results = Results(folder, folder.config, ledger)
     if options.json:
-        print(json.dumps([dataclasses.asdict(one) for one in results.trials]))
+        print(json.dumps([_plain(one) for one in results.trials]))
         return 0
     metric = folder.config.searcher.metrics[0]
     rows = [("trial", "state", "attempts", metric, "batches", "hyperparameters")]
     for one in results.trials:
         value = "" if one.metric is None else f"{one.metric:.6g}"
         step = "" if one.step is None else f"{one.step:,}"
-        hparams = " ".join(f"{key}={_short(each)}" for key, each in one.hparams.items())
-        rows.append((str(one.number), one.state, str(one.attempts), value, step, hparams))
+        rows.append((str(one.number), one.state, str(one.attempts), value, step, described(one.hparams)))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         cells = [
@@ -131,6 +134,12 @@ def trials(options: argparse.Namespace) -> int:
         ]
         print("  ".join([*cells, row[5]]))
     return 0
+
+
+def _plain(trial: Trial) -> dict[str, Any]:
+    """Return a trial as JSON has it, in which no number is infinite."""
+    metric = trial.metric if trial.metric is None or math.isfinite(trial.metric) else None
+    return {**dataclasses.asdict(trial), "metric": metric}
 
 
 def logs(options: argparse.Namespace) -> int:
@@ -154,18 +163,31 @@ def logs(options: argparse.Namespace) -> int:
             expected="a regular expression.",
             fix=f"--grep {re.escape(options.grep)!r}",
         ) from None
-    for path in found:
-        print(f"== attempt {path.name.rpartition('-')[2]}")
-        follow = partial(_is_running, folder, trial) if options.follow and path == found[-1] else None
-        for line in lines_of(path, follow):
-            if options.rank in (None, line.rank) and pattern.search(line.text):
-                print(as_text(line), flush=True)
+    with open_ledger(folder, folder.config) as ledger:
+        shown = 0
+        while shown < len(found) or (options.follow and attempt is None and _continues(ledger, trial)):
+            found = found if shown < len(found) else folder.attempts(trial)
+            if shown == len(found):
+                time.sleep(_PAUSE)
+                continue
+            path = found[shown]
+            print(f"== attempt {path.name.rpartition('-')[2]}")
+            follow = partial(_is_running, ledger, trial, path) if options.follow else None
+            for line in lines_of(path, follow):
+                if options.rank in (None, line.rank) and pattern.search(line.text):
+                    print(as_text(line), flush=True)
+            shown += 1
     return 0
 
 
-def _is_running(folder: ExperimentFolder, trial: int) -> bool:
-    with open_ledger(folder, folder.config) as ledger:
-        return ledger.snapshot().state_of(trial) == "running"
+def _continues(ledger: Ledger, trial: int) -> bool:
+    return ledger.snapshot().state_of(trial) in ("waiting", "running", "paused")
+
+
+def _is_running(ledger: Ledger, trial: int, folder: Path) -> bool:
+    """Whether the attempt with this folder runs."""
+    chain = ledger.snapshot().chains[trial]
+    return any(one.state == "running" and folder.name == f"attempt-{one.attempt}" for one in chain)
 
 
 def _folder(text: str) -> ExperimentFolder:
@@ -196,11 +218,6 @@ def _trial(text: str) -> tuple[str, int, int | None]:
             fix=f"lightlib experiment logs {text}/0",
         )
     return "/".join(words), numbers[0], numbers[1] if len(numbers) > 1 else None
-
-
-def _short(value: Any) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 24 else f"{text[:23]}…"
 
 
 def _near(path: Path) -> Path:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lightlib.errors import MisconfigurationException
-from lightlib.experiment.channel import FileChannel, Sender
 from lightlib.experiment.job import Job
+from lightlib.experiment.messages import Messages
 
 JOB = "LIGHTLIB_TRIAL_JOB"  # a variable: the path of the job of a program
-MESSAGES = "messages.jsonl"  # of a program, in the folder of its attempt
 
 
 class CurrentTrial:
@@ -25,7 +24,7 @@ class CurrentTrial:
 
     Args:
         job: The attempt; None outside of an experiment.
-        channel: To the worker; None on ranks other than 0.
+        messages: To the worker; None on ranks other than 0.
 
     Attributes:
         hparams: The hyperparameters by dotted key.
@@ -33,8 +32,8 @@ class CurrentTrial:
             the attempt before; write a file under another name first, and rename it.
     """
 
-    def __init__(self, job: Job | None, channel: Sender | None) -> None:
-        self._job, self._channel, self._stopped = job, channel, False
+    def __init__(self, job: Job | None, messages: Messages | None) -> None:
+        self._job, self._messages, self._stopped = job, messages, False
         self.hparams: Mapping[str, Any] = dict(job.hparams) if job else {}
         self.checkpoint_dir = Path(job.folder if job else ".") / "checkpoints"
         if job is not None and job.command and threading.current_thread() is threading.main_thread():
@@ -65,12 +64,12 @@ class CurrentTrial:
                 "expected": "a report of the metric of the searcher.",
                 "fix": f"report({step}, {self._job.metric}=…), or another searcher.metric.",
             }
-            if self._channel is not None:
-                self._channel.send("unlogged", error=error)
+            if self._messages is not None:
+                self._messages.send("unlogged", error=error)
             raise MisconfigurationException(**error)
-        if self._channel is not None:
+        if self._messages is not None:
             values = {name: float(value) for name, value in metrics.items()}
-            self._channel.send("validated", step=step, epoch=None, metrics=values)
+            self._messages.send("validated", step=step, epoch=None, metrics=values)
 
     def _stop(self, number: int, frame: Any) -> None:
         self._stopped = True
@@ -91,16 +90,16 @@ def current() -> CurrentTrial:
     if not _known:
         path = os.environ.get(JOB)
         job = Job.from_json(Path(path).read_text()) if path else None
-        _known.append(CurrentTrial(job, channel_of(job) if job else None))
+        _known.append(CurrentTrial(job, messages_of(job) if job else None))
     return _known[0]
 
 
-def channel_of(job: Job) -> FileChannel | None:
-    """Return the channel of a program to its worker; None on ranks other than 0."""
+def messages_of(job: Job) -> Messages | None:
+    """Return the messages of this process to its worker; None on ranks other than 0."""
     first = os.environ.get("RANK", "0") == "0" and os.environ.get("LOCAL_RANK", "0") == "0"
-    return FileChannel(Path(job.folder) / MESSAGES) if first else None
+    return Messages(Path(job.folder)) if first else None
 
 
-def set_current(job: Job, channel: Sender | None) -> None:
+def set_current(job: Job, messages: Messages | None) -> None:
     """Make an attempt the one that `current` returns in this process."""
-    _known[:] = [CurrentTrial(job, channel)]
+    _known[:] = [CurrentTrial(job, messages)]

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import torch
 
-from lightlib.experiment.current import channel_of
 from lightlib.experiment.job import Job
 from lightlib.experiment.trial.program import run
 
 if __name__ == "__main__":
     given = Job.from_json(Path(sys.argv[1]).read_text())
     torch.set_num_threads(given.threads)
-    run(given, channel_of(given))
+    run(given)

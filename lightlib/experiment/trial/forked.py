@@ -10,18 +10,17 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from lightlib.experiment.channel import Channel
 from lightlib.experiment.job import Job
 
+WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
-def forked(text: str, connection: Connection, output: Connection, parent: int) -> None:
+def forked(text: str, output: Connection, parent: int) -> None:
     """Run an attempt in a process that was forked for it.
 
     Args:
         text: The `Job` as JSON.
-        connection: To the worker.
         output: Gets all that the process prints.
         parent: The process that forked it, with which it ends.
     """
@@ -36,7 +35,7 @@ def forked(text: str, connection: Connection, output: Connection, parent: int) -
     torch.set_num_threads(job.threads)
     from lightlib.experiment.trial.program import run  # optional: jsonargparse, which the worker does not need
 
-    run(job, Channel(connection))
+    run(job)
 
 
 def follow(parent: int) -> None:

@@ -8,9 +8,9 @@ import sys
 
 from lightlib.cli import LightningCLI
 from lightlib.data.seed import isolate_rng
-from lightlib.experiment.channel import Sender
-from lightlib.experiment.current import set_current
+from lightlib.experiment.current import messages_of, set_current
 from lightlib.experiment.job import Job
+from lightlib.experiment.messages import Messages
 from lightlib.experiment.trial import checkpoints
 from lightlib.experiment.trial.reporter import Reporter
 
@@ -20,14 +20,14 @@ class TrialCLI(LightningCLI):
 
     Args:
         job: The attempt.
-        channel: To its worker; None on ranks other than 0.
+        messages: To its worker; None on ranks other than 0.
     """
 
-    def __init__(self, job: Job, channel: Sender | None) -> None:
+    def __init__(self, job: Job, messages: Messages | None) -> None:
         self._job = job
         self._finds = bool(checkpoints.earlier_folders(job))
         given = {"ckpt_path": "auto", **(job.fit or {})}
-        reporter = Reporter(channel, job.metric, job.reported)
+        reporter = Reporter(messages, job.metric, job.reported)
         super().__init__(
             args={"subcommand": "fit", "fit": given},
             trainer_defaults={"callbacks": [reporter, *checkpoints.callbacks(job)]},
@@ -40,7 +40,7 @@ class TrialCLI(LightningCLI):
                 self.trainer.validate(self.model, datamodule=self.datamodule, verbose=False)
 
 
-def run(job: Job, channel: Sender | None) -> None:
+def run(job: Job) -> None:
     """Run the fit of an attempt in this process.
 
     Raises:
@@ -51,5 +51,6 @@ def run(job: Job, channel: Sender | None) -> None:
     sys.argv = ["lightlib"]
     if job.debug:
         logging.getLogger("lightlib").setLevel(logging.DEBUG)
-    set_current(job, channel)
-    TrialCLI(job, channel)
+    messages = messages_of(job)
+    set_current(job, messages)
+    TrialCLI(job, messages)

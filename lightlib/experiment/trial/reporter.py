@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import MisconfigurationException
-from lightlib.experiment.channel import Sender
+from lightlib.experiment.messages import Messages
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Reporter(Callback):
     """Sends the metrics of each validation, those that are logged in training, and each complete checkpoint.
 
-    Only rank 0 has a channel. Sending waits for nothing.
+    Only rank 0 sends. Sending waits for nothing.
 
     Args:
-        channel: To the worker; None on the other ranks.
+        messages: To the worker; None on the other ranks.
         metric: The metric of the searcher, which each validation must log.
         reported: Whether an earlier attempt has reported it.
 
@@ -31,8 +31,8 @@ class Reporter(Callback):
 
     after_module = True
 
-    def __init__(self, channel: Sender | None, metric: str, reported: bool = False) -> None:
-        self._channel, self._metric, self._reported = channel, metric, reported
+    def __init__(self, messages: Messages | None, metric: str, reported: bool = False) -> None:
+        self._messages, self._metric, self._reported = messages, metric, reported
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.sanity_checking:
@@ -54,9 +54,9 @@ class Reporter(Callback):
             self._refuse("No validation has run", list(_plain(trainer.callback_metrics)))
 
     def _send(self, kind: str, trainer: Trainer, **values: Any) -> None:
-        if self._channel is not None:
+        if self._messages is not None:
             position = trainer.progress
-            self._channel.send(kind, step=position.batch, epoch=position.epoch, **values)
+            self._messages.send(kind, step=position.batch, epoch=position.epoch, **values)
 
     def _refuse(self, why: str, logged: list[str]) -> None:
         names = ", ".join(sorted(logged)) or "nothing"
@@ -65,8 +65,8 @@ class Reporter(Callback):
             "expected": "a validation that logs the metric of the searcher.",
             "fix": f"self.log({self._metric!r}, …) in validation_step, or another searcher.metric.",
         }
-        if self._channel is not None:
-            self._channel.send("unlogged", error=error)
+        if self._messages is not None:
+            self._messages.send("unlogged", error=error)
         raise MisconfigurationException(**error)
 
 

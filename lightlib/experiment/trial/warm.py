@@ -7,11 +7,9 @@ import importlib
 import os
 
 from lightlib.experiment.trial import program
-from lightlib.experiment.trial.forked import follow
+from lightlib.experiment.trial.forked import WORKER, follow
 
 __all__ = ["program"]
-
-WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
 
 # The server must not outlive its worker, as it would: Python's ends only once its children have ended, too.
 if WORKER in os.environ:
@@ -19,5 +17,5 @@ if WORKER in os.environ:
 
 # torch imports the first when the first optimizer is built; the second is that of the default logger
 for name in ("torch._dynamo", "torch.utils.tensorboard", "torch.distributed.fsdp", "lightlib.strategies"):
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError):  # a build of torch may lack them
         importlib.import_module(name)

@@ -18,8 +18,8 @@ from lightlib.experiment.file import ExperimentConfig, changed, read, save
 ROOT = "experiments"
 FILE, TRIALS = "experiment.yaml", "trials"
 CONTEXT = ".context"  # hidden, so that pytest does not collect the copies of tests
-METRICS = "metrics.jsonl"  # of an attempt: the messages of its process
 IGNORED = ".detignore"
+_NEW = ".new-"  # begins the name of a folder that is being made, or that a killed process has left
 LARGEST_CONTEXT = 95 * 2**20  # bytes, above which a context warns
 _NEVER = (".git", "__pycache__", ".venv", "venv", ".mypy_cache", ".pytest_cache", ".ipynb_checkpoints", "node_modules")
 
@@ -56,7 +56,9 @@ class ExperimentFolder:
         return read(self.path / FILE)
 
     def begin(self, config: ExperimentConfig, context: str | os.PathLike[str]) -> ExperimentConfig:
-        """Store an experiment with its code, or check that it is the one that is stored; return it with its seed.
+        """Store an experiment with its code, or compare it with the stored one; return it with the stored seed.
+
+        Secrets are in what is returned, and masked in what is stored.
 
         Args:
             config: The experiment.
@@ -72,10 +74,10 @@ class ExperimentFolder:
         changes = changed(stored, config)
         if changes:
             report.info("\n".join(f"{one.key}: {one.new!r} instead of {one.old!r}" for one in changes))
-            seed = stored.reproducibility
-            stored = _with_seed_of(config, seed.experiment_seed)
-            save(stored, self.path / FILE)
-        return stored
+        begun = _with_seed_of(config, stored.reproducibility.experiment_seed)
+        if changes:
+            save(begun, self.path / FILE)
+        return begun
 
     def attempt(self, trial: int, attempt: int) -> Path:
         """Return the folder of an attempt."""
@@ -87,21 +89,28 @@ class ExperimentFolder:
         return sorted(found, key=lambda one: int(one.name.rpartition("-")[2]))
 
     def _create(self, config: ExperimentConfig, context: Path) -> None:
-        if self.path.exists() and any(self.path.iterdir()) and not (self.path / CONTEXT).exists():
-            names = ", ".join(sorted(one.name for one in self.path.iterdir())[:5])
+        there = [one.name for one in self.path.iterdir()] if self.path.exists() else []
+        foreign = [name for name in there if not name.startswith(_NEW)]
+        if foreign and CONTEXT not in there:
+            names = ", ".join(sorted(foreign)[:5])
             raise MisconfigurationException(
                 f"{str(self.path)!r} is not the folder of an experiment; it has {names}.",
                 expected="an empty folder, or one that does not exist.",
                 fix="another `name:` in the experiment file.",
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        if not self.context.exists():
-            with tempfile.TemporaryDirectory(dir=self.path, prefix=".new-") as folder:
-                copy = Path(folder) / CONTEXT
+        with tempfile.TemporaryDirectory(dir=self.path, prefix=_NEW) as folder:
+            copy, file = Path(folder) / CONTEXT, Path(folder) / FILE
+            if not self.context.exists():
                 copy_context(context, copy, self.path)
-                with suppress(OSError):  # another process has just made it
+                try:
                     copy.rename(self.context)
-        save(config, self.path / FILE)
+                except OSError:
+                    if not self.context.exists():  # else another process has just made it
+                        raise
+            save(config, file)
+            with suppress(FileExistsError):  # of several processes that begin at once, one draws the seed
+                os.link(file, self.path / FILE)
 
 
 def _with_seed_of(config: ExperimentConfig, seed: int | None) -> ExperimentConfig:

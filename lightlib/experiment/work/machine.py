@@ -15,9 +15,7 @@ from lightlib.experiment.file.resources import SHM_SIZE
 
 HOOK = "startup-hook.sh"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
-_OURS = ("checkpoints", "job.json", "log.txt", "messages.jsonl", "metrics.jsonl")  # in the folder of an attempt
-
-
+_OURS = ("checkpoints", "job.json", "log.txt", "messages.jsonl")  # in the folder of an attempt
 # Keys that a run depends on and that are not supported yet, with the fix.
 _REFUSED = {
     "searcher.source_trial_id": "load the weights in the module, by a path among the hyperparameters.",
@@ -31,16 +29,12 @@ def check_keys(config: ExperimentConfig) -> None:
     """Refuse keys that this version reads and does not act on, if a run depends on them; warn of the rest.
 
     Raises:
-        MisconfigurationException: The experiment has such a key.
+        ConfigError: The experiment has such a key.
     """
     for key, fix in _REFUSED.items():
         if _written(config, key):
-            here = config.where(key)
-            raise MisconfigurationException(
-                f"{f'{here}: ' if here else ''}{key} is not supported by `lightlib experiment run` yet.",
-                expected="an experiment without it.",
-                fix=fix,
-            )
+            problem = "is not supported by `lightlib experiment run` yet."
+            config.places.below(key).refuse(problem, "an experiment without it.", fix)
     ignored = [key for key in _WITHOUT_EFFECT if _written(config, key)]
     if ignored:
         report.warn(f"These keys have no effect yet: {', '.join(ignored)}.")
@@ -55,33 +49,31 @@ def check_machine(config: ExperimentConfig) -> None:
     """Check the folders and the shared memory that trials without a container get.
 
     Raises:
-        MisconfigurationException: A mounted folder does not exist, or would need a container.
+        ConfigError: A mounted folder does not exist, or would need a container.
     """
     for number, mount in enumerate(config.bind_mounts):
-        here = config.where(f"bind_mounts.{number}")
-        begin, host = f"{here}: " if here else "", Path(mount.host_path)
-        if not host.exists():
-            raise MisconfigurationException(
-                f"{begin}the folder {mount.host_path!r} of bind_mounts does not exist on this machine.",
-                expected="a folder that each machine has.",
-                fix="create it, or correct host_path.",
+        place = config.places.below(f"bind_mounts.{number}")
+        if not Path(mount.host_path).exists():
+            place.below("host_path").refuse(
+                f"is {mount.host_path!r}, which does not exist on this machine.",
+                "a folder that each machine has.",
+                "create it, or correct host_path.",
             )
         inside = os.path.normpath(mount.container_path)
         outside = os.path.isabs(inside) and inside != os.path.normpath(mount.host_path)
         if outside or inside in _OURS:
-            raise MisconfigurationException(
-                f"{begin}{mount.host_path!r} cannot be mounted at {mount.container_path!r} without a container.",
-                expected="the same path, or a relative one below the folder of the trial.",
-                fix=f"container_path: {mount.host_path}",
+            place.below("container_path").refuse(
+                f"is {mount.container_path!r}, which needs a container: the folder is {mount.host_path!r}.",
+                "the same path, or a relative one below the folder of the trial.",
+                f"container_path: {mount.host_path}",
             )
     wanted = config.resources.shm_size
     if wanted != SHM_SIZE and _SHARED_MEMORY.is_dir():
         free = shutil.disk_usage(_SHARED_MEMORY).free
         if free < wanted:
-            where = config.where("resources.shm_size")
             report.warn(
-                f"{f'{where}: ' if where else ''}trials want {wanted / 2**30:.3g} GiB of shared memory, and "
-                f"{free / 2**30:.3g} GiB are free. Workers of loaders may fail."
+                f"{config.places.below('resources.shm_size').text} is {wanted / 2**30:.3g} GiB, and {free / 2**30:.3g} "
+                "GiB of shared memory are free. Workers of loaders may fail."
             )
 
 

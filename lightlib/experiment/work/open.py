@@ -12,6 +12,7 @@ from typing import Any
 
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.file.masks import variable_of
 from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Attempt
 from lightlib.experiment.ledger.beats import BeatFiles, BeatRows, Watch, this_process
@@ -73,7 +74,8 @@ class Jobs:
             devices = max(len(slots), 1)
             fit = settings(config, self._folder.context, hparams, attempt.trial, devices, kind).fit
         period = config.min_checkpoint_period
-        values = [one.value for one in snapshot.attempts if one.value is not None]
+        rest = (one for one in snapshot.attempts if one.trial != attempt.trial)
+        values = [value for one in rest for value in one.reports.values()]
         return Job(
             trial=attempt.trial,
             attempt=attempt.attempt,
@@ -118,12 +120,17 @@ def check(config: ExperimentConfig, context: Path, slots: Slots) -> None:
     """
     wanted = config.resources.slots_per_trial
     if wanted > slots.total:
-        here = config.where("resources.slots_per_trial")
+        config.places.below("resources.slots_per_trial").refuse(
+            f"is {wanted}, and this worker has {slots.total} slots ({slots.kind}).",
+            "as many slots as a trial needs.",
+            f"resources.slots_per_trial: {slots.total}, or a machine with more devices.",
+        )
+    if config.masked_secrets:
+        keys = ", ".join(config.masked_secrets)
         raise MisconfigurationException(
-            f"{f'{here}: ' if here else ''}a trial needs {wanted} slots, and this worker has {slots.total} "
-            f"({slots.kind}).",
-            expected="as many slots as a trial needs.",
-            fix=f"resources.slots_per_trial: {slots.total}, or a machine with more devices.",
+            f"The secrets of the experiment are masked in its folder: {keys}.",
+            expected="their values in the environment.",
+            fix=f"export {' '.join(f'{one}=…' for one in dict.fromkeys(map(variable_of, config.masked_secrets)))}",
         )
     check_keys(config)
     check_machine(config)
@@ -171,7 +178,7 @@ def open_worker(
         beats = BeatRows(ledger) if storage and is_database(storage) else BeatFiles(Path(storage or folder.path))
         source = source_of(config, space, slots.total // max(config.resources.slots_per_trial, 1))
         queue = Queue(ledger, beats, Watch(beats, grace), source, this_process(), Accepts(config))
-        yield Worker(config, ledger, queue, beats, slots, jobs, show, grace), ledger
+        yield Worker(config, folder, ledger, queue, beats, slots, jobs, show, grace), ledger
 
 
 class Accepts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -13,13 +14,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from lightlib.experiment.channel import Channel, FileChannel, Receiver
-from lightlib.experiment.current import JOB, MESSAGES
+from lightlib.experiment.current import JOB
 from lightlib.experiment.job import Job
-from lightlib.experiment.trial.forked import forked
+from lightlib.experiment.trial.forked import WORKER, forked
 from lightlib.launch.start.child import following
 
-_WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
 _WARM = "lightlib.experiment.trial.warm"
 
 
@@ -27,16 +26,12 @@ class Running(Protocol):
     """A process that runs an attempt, in a session of its own."""
 
     @property
-    def channel(self) -> Receiver:
-        """Messages from it."""
-
-    @property
     def output(self) -> Connection:
         """All that it prints: a pipe, to be read and closed."""
 
     @property
-    def ended(self) -> Any:
-        """An object for `multiprocessing.connection.wait`, as `channel` is; None if messages are in a file."""
+    def ended(self) -> int | None:
+        """An object for `multiprocessing.connection.wait` that is ready at its end; None if there is none."""
 
     def exit_code(self) -> int | None:
         """Return its exit code, negative for a signal; None while it runs."""
@@ -51,7 +46,7 @@ class Running(Protocol):
 class Forked:
     """An attempt in a process that was forked from a server, which has imported torch and lightlib once.
 
-    The server has one thread and no CUDA context. It and the processes end when the worker does.
+    The server has no CUDA context, and no threads but OpenBLAS's. It and the processes end when the worker does.
 
     Args:
         job: The attempt.
@@ -59,13 +54,11 @@ class Forked:
 
     def __init__(self, job: Job) -> None:
         context = _server()
-        here, there = context.Pipe()
         self.output, printed = context.Pipe(duplex=False)
-        self._process = context.Process(target=forked, args=(job.as_json(), there, printed, _pid_of_server()))
+        self._process = context.Process(target=forked, args=(job.as_json(), printed, _pid_of_server()))
         self._process.start()
-        there.close()
         printed.close()
-        self.channel, self.ended = Channel(here), self._process.sentinel
+        self.ended: int | None = self._process.sentinel
 
     def exit_code(self) -> int | None:
         code: int | None = self._process.exitcode
@@ -89,11 +82,9 @@ class Program:
 
     def __init__(self, job: Job) -> None:
         read, write = os.pipe()
-        folder = Path(job.folder)
-        path = folder / "job.json"
+        path = Path(job.folder) / "job.json"
         path.touch(mode=0o600)
-        path.write_text(job.as_json())
-        (folder / MESSAGES).unlink(missing_ok=True)
+        path.write_text(dataclasses.replace(job, variables={}).as_json())  # they may be secrets, and it inherits them
         paths = os.pathsep.join([job.context, *filter(None, [os.environ.get("PYTHONPATH")])])
         variables = {
             **os.environ,
@@ -102,11 +93,11 @@ class Program:
             "PYTHONUNBUFFERED": "1",
             **job.variables,
             JOB: str(path),
-            _WORKER: str(os.getpid()),
+            WORKER: str(os.getpid()),
         }
         words = job.command or (sys.executable, "-m", "lightlib.experiment.trial", str(path))
         self._process = subprocess.Popen(  # noqa: S603  the command of the experiment file
-            [sys.executable, "-c", following(_WORKER, "sys.argv[1:]"), *words],
+            [sys.executable, "-c", following(WORKER, "sys.argv[1:]"), *words],
             cwd=job.folder,
             env=variables,
             stdin=subprocess.DEVNULL,
@@ -115,8 +106,7 @@ class Program:
             start_new_session=True,
         )
         os.close(write)
-        self.output, self.channel = Connection(read, writable=False), FileChannel(folder / MESSAGES)
-        self.ended: Any = None
+        self.output, self.ended = Connection(read, writable=False), None
 
     def exit_code(self) -> int | None:
         return self._process.poll()
@@ -148,7 +138,7 @@ def warm_up() -> None:
 
 
 def _server() -> Any:
-    os.environ[_WORKER] = str(os.getpid())
+    os.environ[WORKER] = str(os.getpid())
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_WARM])
     return context

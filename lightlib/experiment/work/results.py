@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.file.masks import masked_at
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.snapshot import Snapshot, State
+from lightlib.experiment.messages import Messages
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.space import Space
-from lightlib.experiment.work.folder import METRICS, ExperimentFolder
+from lightlib.experiment.work.folder import ExperimentFolder
 
 LAST = "last.ckpt"
+_LONGEST = 24  # characters of a value on a line
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Trial:
         state: ``"waiting"``, ``"running"``, ``"paused"``, ``"completed"``, ``"stopped"``, ``"errored"``, ``"invalid"``
             or ``"canceled"``.
         attempts: How many of its attempts have begun.
-        hparams: Its hyperparameters by dotted key.
+        hparams: Its hyperparameters by dotted key, with ``***`` for secrets.
         metric: The best reported value of the searcher's metric; None if there is none.
         step: The batches after which it was reported.
         labels: Names of the log policies that its output matched.
@@ -77,7 +79,7 @@ class Results:
     def checkpoint(self, trial: Trial) -> Path | None:
         """Return the checkpoint of a trial's best validation; its last one if that was not kept, or None."""
         attempts = self._folder.attempts(trial.number)
-        written = [one for path in attempts for one in messages(path) if one["kind"] == "checkpoint"]
+        written = [one for path in attempts for one in Messages(path).new() if one["kind"] == "checkpoint"]
         found = [Path(one["path"]) for one in written if one["step"] == trial.step and Path(one["path"]).name != LAST]
         last = [path / "checkpoints" / LAST for path in reversed(attempts)]
         return next((path for path in (*reversed(found), *last) if path.exists()), None)
@@ -88,18 +90,30 @@ class Results:
         step, metric = min(reports, key=lambda one: score(one[1], self._smaller), default=(None, None))
         begun = sum(one.state != "waiting" for one in chain)
         labels = tuple(dict.fromkeys(name for one in chain for name in one.attribute("labels") or ()))
-        hparams = self._space.values(chain[0].params)
+        hparams = without_secrets(self._space.values(chain[0].params))
         return Trial(number, snapshot.state_of(number), begun, hparams, metric, step, labels)
 
 
-def messages(attempt: Path) -> list[dict[str, Any]]:
-    """Return the messages of an attempt's process; a line that was not written to its end is left out.
+def without_secrets(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters by dotted key with ``***`` for secrets.
 
-    Args:
-        attempt: The folder of the attempt.
+    Example:
+        >>> without_secrets({"lr": 0.1, "api_key": "abc"})
+        {'lr': 0.1, 'api_key': '***'}
     """
-    try:
-        text = (attempt / METRICS).read_text()
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return {key: masked_at(f"hyperparameters.{key}", value) for key, value in hparams.items()}
+
+
+def described(hparams: Mapping[str, Any]) -> str:
+    """Return hyperparameters on one line, shortened and without secrets.
+
+    Example:
+        >>> described({"lr": 0.123456, "name": "a"})
+        'lr=0.1235, name=a'
+    """
+    return ", ".join(f"{key}={_short(value)}" for key, value in without_secrets(hparams).items())
+
+
+def _short(value: Any) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.search.plain import Plain
@@ -26,21 +25,24 @@ def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain:
         slots: How many trials run at once if `max_concurrent_trials` is 0.
 
     Raises:
-        MisconfigurationException: The searcher does not run yet, or does not fit the space.
+        ConfigError: The searcher does not run yet, or does not fit the space.
     """
     searcher = config.searcher
+    place = config.places.below("searcher")
     if searcher.name not in PLAIN or searcher.stopping is not None:
-        raise MisconfigurationException(
-            f"{config.where('searcher')}: the searcher {searcher.name or searcher.class_path} does not run trials yet.",
-            expected=f"one of {', '.join(PLAIN)} in this version.",
-            fix="searcher.name: random",
+        place.below("name").refuse(
+            f"is {searcher.name or searcher.class_path!r}{' with `stopping`' if searcher.stopping else ''}, which does "
+            "not run trials yet.",
+            f"one of {', '.join(PLAIN)} in this version.",
+            "searcher.name: random",
         )
+    if len(searcher.metrics) > 1:
+        place.below("metric").refuse("has several metrics, which do not run yet.", "one metric.", "searcher.metric: a")
     if searcher.name == "single" and space.searched:
-        raise MisconfigurationException(
-            f"{config.where('searcher.name')}: the searcher single has one trial, and {', '.join(space.searched)} "
-            "have several values.",
-            expected="constants.",
-            fix="a value in place of each space, or searcher.name: random and max_trials.",
+        place.below("name").refuse(
+            f"is 'single', which has one trial, and {', '.join(space.searched)} have several values.",
+            "constants.",
+            "a value in place of each space, or searcher.name: random and max_trials.",
         )
     concurrency = searcher.max_concurrent_trials or max(slots, 1)
     distributions = space.distributions()

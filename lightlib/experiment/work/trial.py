@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lightlib.experiment.job import Job
-from lightlib.experiment.ledger.attempt import Attempt
+from lightlib.experiment.ledger.attempt import Attempt, Ending
+from lightlib.experiment.messages import Messages
 from lightlib.experiment.work.logs import LogFile
 from lightlib.experiment.work.processes import Running
 from lightlib.experiment.work.slots import Slot
@@ -22,11 +23,11 @@ class End:
     """How a process ended.
 
     Attributes:
-        reason: ``"completed"``, ``"failed"``, ``"interrupted"`` or ``"canceled"``.
+        reason: As its owner announces it.
         text: Why, for a person; empty for a completed one.
     """
 
-    reason: Any
+    reason: Ending
     text: str = ""
 
 
@@ -48,7 +49,7 @@ class TrialHere:
 
     def __init__(self, attempt: Attempt, job: Job, running: Running, slots: Sequence[Slot], log: LogFile) -> None:
         self.attempt, self.job, self.slots, self.log = attempt, job, tuple(slots), log
-        self.running = running
+        self.running, self._messages = running, Messages(Path(job.folder))
         self.unlogged: dict[str, str] | None = None
         self.stopped_at: float | None = None
         self.is_lost = False
@@ -66,10 +67,7 @@ class TrialHere:
 
     def messages(self, take: Callable[[TrialHere, dict[str, Any]], None]) -> None:
         """Hand over the messages that have arrived."""
-        while self.running.channel.poll():
-            message = self.running.channel.receive()
-            if message is None:
-                return
+        for message in self._messages.new():
             if message["kind"] == "unlogged":
                 self.unlogged = message["error"]
             take(self, message)

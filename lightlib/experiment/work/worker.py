@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,22 @@ from typing import Any
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.job import Job
-from lightlib.experiment.ledger.attempt import Attempt
+from lightlib.experiment.ledger.attempt import Attempt, Ending
 from lightlib.experiment.ledger.beats import Beats
 from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import Snapshot
+from lightlib.experiment.messages import Messages
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.work import processes
-from lightlib.experiment.work.folder import METRICS
+from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.logs import LogFile
+from lightlib.experiment.work.results import described
 from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.trial import End, TrialHere
 
-_POLL = 1.0  # seconds between two looks at the ledger while nothing happens here
-_POLL_OFTEN = 0.1  # where an end or a message wakes no one
+_POLL = 1.0  # seconds between two looks at the ledger while nothing ends here
+_LOOK = 0.1  # seconds between two looks at the messages of the trials
 EXCLUDED, LABELS, STOPPED = "excluded", "labels", "stopped"
 Show = Callable[[str], None]
 NewJob = Callable[[Attempt, Snapshot, Sequence[Slot]], Job]
@@ -39,6 +40,7 @@ class Worker:
 
     Args:
         config: The experiment.
+        folder: Of the experiment.
         ledger: Of the experiment.
         queue: Gives the next attempt.
         beats: Signs of life of this worker's attempts.
@@ -51,6 +53,7 @@ class Worker:
     def __init__(
         self,
         config: ExperimentConfig,
+        folder: ExperimentFolder,
         ledger: Ledger,
         queue: Queue,
         beats: Beats,
@@ -59,9 +62,11 @@ class Worker:
         show: Show,
         grace: float = 60.0,
     ) -> None:
-        self._config, self._ledger, self._queue, self._beats, self._slots = config, ledger, queue, beats, slots
+        self._config, self._folder, self._ledger, self._queue = config, folder, ledger, queue
+        self._beats, self._slots = beats, slots
         self._new_job, self._show, self._interval = new_job, show, grace / 6
         self._here: list[TrialHere] = []
+        self._due = 0.0  # when to look at the ledger again, on the monotonic clock
         self._idle = False  # whether there was nothing to do at the last look
         self._stopping = 0  # how often the user has asked to stop
         self._ended = threading.Event()
@@ -81,12 +86,7 @@ class Worker:
         heart = threading.Thread(target=self._beat, name="lightlib beats", daemon=True)
         heart.start()
         try:
-            while True:
-                if not self._stopping:
-                    self._fill()
-                if not self._here and (self._stopping or self._ledger.noted(STOPPED) or self._queue.is_done()):
-                    return
-                self._show_if_idle()
+            while not self._is_done():
                 self._wait()
                 self._look()
         finally:
@@ -96,6 +96,19 @@ class Worker:
             heart.join()
 
     # claims
+    def _is_done(self) -> bool:
+        """Claim attempts if it is time to look at the ledger; return whether there is nothing left to do."""
+        if self._stopping:
+            return not self._here
+        if time.monotonic() < self._due:
+            return False
+        self._due = time.monotonic() + _POLL
+        self._fill()
+        if not self._here and (self._ledger.noted(STOPPED) or self._queue.is_done()):
+            return True
+        self._show_if_idle()
+        return False
+
     def _fill(self) -> None:
         """Claim attempts while there are free slots."""
         count = self._config.resources.slots_per_trial
@@ -112,6 +125,7 @@ class Worker:
             self._begin(attempt, slots)
 
     def _begin(self, attempt: Attempt, slots: Sequence[Slot]) -> None:
+        self._catch_up(attempt)
         job = self._new_job(attempt, self._ledger.snapshot(), slots)
         running = processes.start(job, max(len(slots), 1))
         log = LogFile(running.output, Path(job.folder) / "log.txt", self._config.log_policies)
@@ -119,8 +133,25 @@ class Worker:
         here = TrialHere(attempt, job, running, slots, log)
         self._here.append(here)
         where = ", ".join(f"{one.kind} {one.number}" for one in slots)
-        values = ", ".join(f"{key}={_short(value)}" for key, value in job.hparams.items())
+        values = described(job.hparams)
         self._show(f"{here.name}: running{f' on {where}' if where else ''}{f' with {values}' if values else ''}")
+
+    def _catch_up(self, attempt: Attempt) -> None:
+        """Report the validations of earlier attempts that a dead worker has not read; they are not repeated."""
+        snapshot = self._ledger.snapshot()
+        known = {step for one in snapshot.chains[attempt.trial] for step in one.reports}
+        for folder in self._folder.attempts(attempt.trial):
+            for step, value in self._validations(Messages(folder).new()):
+                if step not in known:
+                    self._ledger.report(attempt, step, value)
+                    known.add(step)
+
+    def _validations(self, messages: Iterable[dict[str, Any]]) -> Iterator[tuple[int, float]]:
+        """Yield step and value of the searcher's metric, as storages keep it."""
+        for message in messages:
+            value = message["metrics"].get(self._config.searcher.metrics[0]) if message["kind"] == "validated" else None
+            if value is not None:
+                yield message["step"], _stored(value, self._config)
 
     def _show_if_idle(self) -> None:
         if not self._here and not self._idle:
@@ -129,15 +160,12 @@ class Worker:
 
     # events
     def _wait(self) -> None:
-        """Wait for a message or the end of a trial, or for the time to look at the ledger again."""
-        running = [one.running for one in self._here]
-        handles: list[Any] = [handle for one in running if one.ended for handle in (one.channel, one.ended)]
-        often = self._stopping or not running or any(one.ended is None for one in running)
-        seconds = _POLL_OFTEN if often else _POLL
+        """Wait for the end of a trial, or for the time to look at the messages again."""
+        handles = [one.running.ended for one in self._here if one.running.ended is not None]
         if handles:
-            connection.wait(handles, timeout=seconds)
+            connection.wait(handles, timeout=_LOOK)
         else:
-            time.sleep(seconds)
+            time.sleep(_LOOK)
 
     def _look(self) -> None:
         for one in list(self._here):
@@ -155,21 +183,12 @@ class Worker:
         return one.stopped_at is not None and time.monotonic() - one.stopped_at > limit
 
     def _take(self, one: TrialHere, message: dict[str, Any]) -> None:
-        try:
-            with (one.folder / METRICS).open("a") as file:
-                file.write(json.dumps(message) + "\n")
-        except OSError as error:  # a full disk, for example; the ledger has the metric of the searcher
-            self._show(f"{one.name}: metrics are lost: {error}")
-        if message["kind"] != "validated":
-            return
-        value = message["metrics"].get(self._config.searcher.metrics[0])
-        if value is None:
-            return
-        try:
-            self._ledger.report(one.attempt, message["step"], _stored(value, self._config))
-        except LostAttempt:
-            one.lose()
-        self._show(f"{one.name}: {one.job.metric} {value:.6g} after {message['step']:,} batches")
+        for step, value in self._validations([message]):
+            try:
+                self._ledger.report(one.attempt, step, value)
+            except LostAttempt:
+                one.lose()
+            self._show(f"{one.name}: {one.job.metric} {value:.6g} after {step:,} batches")
 
     def _end_if_over(self, one: TrialHere) -> None:
         end = one.end()
@@ -178,7 +197,7 @@ class Worker:
         one.messages(self._take)
         self._here.remove(one)
         self._slots.give_back(one.slots)
-        one.running.channel.close()
+        self._due = 0.0
         if one.is_lost:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
             return
@@ -200,7 +219,7 @@ class Worker:
         reports = [value for each in chain for value in each.reports.values()]
         return min(reports, key=lambda value: score(value, self._config.searcher.directions[0]), default=None)
 
-    def _end(self, one: TrialHere, reason: Any, text: str, best: float | None) -> None:
+    def _end(self, one: TrialHere, reason: Ending, text: str, best: float | None) -> None:
         again = self._follow_policies(one)
         if reason == "completed":
             self._ledger.end(one.attempt, "completed", best)
@@ -246,8 +265,3 @@ def _stored(value: float, config: ExperimentConfig) -> float:
     if not math.isnan(value):
         return value
     return math.inf if config.searcher.directions[0] else -math.inf
-
-
-def _short(value: Any) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 24 else f"{text[:23]}…"

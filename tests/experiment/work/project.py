@@ -113,7 +113,8 @@ class Project:
     def __init__(self, folder: Path, search: str = "", model: str = MODEL) -> None:
         self.folder, self.seen = folder, folder / "seen"
         self.locks = tempfile.mkdtemp()  # slots of its own; a short path, because it has sockets, too
-        weakref.finalize(self, shutil.rmtree, self.locks, ignore_errors=True)
+        self.started: list[subprocess.Popen[str]] = []
+        weakref.finalize(self, _end, self.started, self.locks)
         self.seen.mkdir(parents=True)
         (folder / "model.py").write_text(model)
         (folder / "config.yaml").write_text(FIT)
@@ -132,7 +133,7 @@ class Project:
 
     def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command of `lightlib`, in a process group of its own that gets Ctrl-C."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "lightlib", *words],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "SEEN": str(self.seen), "TMPDIR": self.locks, **variables},
@@ -142,6 +143,8 @@ class Project:
             start_new_session=True,
             preexec_fn=_with_ctrl_c,  # noqa: PLW1509  no threads in these tests
         )
+        self.started.append(process)
+        return process
 
     def command(self, *words: str, code: int = 0, **variables: str) -> str:
         """Run a command of `lightlib` and return its output."""
@@ -164,12 +167,12 @@ class Project:
         return sorted((self.experiment / "trials" / f"{trial:04d}").glob("attempt-*"))
 
     def weights(self, trial: int) -> dict[str, torch.Tensor]:
-        """Return the last weights of a trial."""
-        file = self.attempts(trial)[-1] / "checkpoints" / "last.ckpt"
+        """Return the last weights of a trial; its last attempt may have had nothing left to train."""
+        file = max(self.experiment.glob(f"trials/{trial:04d}/attempt-*/checkpoints/last.ckpt"))
         return torch.load(file, weights_only=True)["state_dict"]
 
     def messages(self, trial: int, kind: str) -> list[dict]:
-        files = [path / "metrics.jsonl" for path in self.attempts(trial)]
+        files = [path / "messages.jsonl" for path in self.attempts(trial)]
         found = [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]
         return [one for one in found if one["kind"] == kind]
 
@@ -182,6 +185,15 @@ class Project:
 
     def log(self, trial: int) -> str:
         return "".join(path.joinpath("log.txt").read_text() for path in self.attempts(trial))
+
+
+def _end(started: list[subprocess.Popen[str]], locks: str) -> None:
+    """End the commands that a failed test has left behind."""
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    shutil.rmtree(locks, ignore_errors=True)
 
 
 def _with_ctrl_c() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,15 +14,15 @@ from lightlib.command.main import main
 from lightlib.config.yaml.document import ConfigError
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment import current
-from lightlib.experiment.channel import FileChannel
 from lightlib.experiment.file import read
 from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Entry
+from lightlib.experiment.messages import Messages
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.machine import check_machine, command_of
 from lightlib.experiment.work.open import Accepts, check, open_ledger
-from lightlib.experiment.work.results import Results, messages
+from lightlib.experiment.work.results import Results, described
 from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.source import source_of
 from lightlib.experiment.work.trial import TrialHere
@@ -69,6 +69,35 @@ def test_a_seed_is_drawn_once(tmp_path):
     assert folder.begin(unseeded, tmp_path / "code").reproducibility.experiment_seed == seed
 
 
+def test_processes_that_begin_at_once_have_one_seed(tmp_path):
+    unseeded = read({key: value for key, value in FILE.items() if key != "reproducibility"})
+    (tmp_path / "code").mkdir()
+    begin = lambda _: ExperimentFolder(tmp_path / "a").begin(unseeded, tmp_path / "code")  # noqa: E731
+    with ThreadPoolExecutor(8) as pool:
+        seeds = {one.reproducibility.experiment_seed for one in pool.map(begin, range(8))}
+    assert len(seeds) == 1
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".context", "experiment.yaml"]
+
+
+def test_a_kill_while_the_folder_is_made_leaves_nothing_that_is_refused(tmp_path):
+    (tmp_path / "a" / ".new-killed" / ".context").mkdir(parents=True)
+    (tmp_path / "code").mkdir()
+    assert ExperimentFolder(tmp_path / "a").begin(config(), tmp_path / "code").name == "a"
+
+
+def test_secrets_reach_trials_and_no_file(tmp_path, slots, monkeypatch):
+    (tmp_path / "code").mkdir()
+    secret = config(environment={"environment_variables": ["API_KEY=hidden"]})
+    folder = ExperimentFolder(tmp_path / "a")
+    assert folder.begin(secret, tmp_path / "code").environment.variables("cpu") == {"API_KEY": "hidden"}
+    assert "hidden" not in (folder.path / "experiment.yaml").read_text()
+    with pytest.raises(MisconfigurationException, match=r"(?s)secrets .* are masked.*export LIGHTLIB_SECRET_API_KEY=…"):
+        check(folder.config, folder.context, slots)
+    monkeypatch.setenv("LIGHTLIB_SECRET_API_KEY", "hidden")
+    check(folder.config, folder.context, slots)
+    assert described({"api_key": "hidden", "lr": 0.5}) == "api_key=***, lr=0.5"
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "experiments" / "a").mkdir(parents=True)
     (tmp_path / "experiments" / "a" / "notes").touch()
@@ -82,18 +111,19 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     [
         (
             {"searcher": {"name": "single", "metric": "a"}},
-            "single has one trial, and trainer.max_steps have",
+            "is 'single', which has one trial, and trainer",
         ),
-        ({"searcher": {**FILE["searcher"], "name": "tpe"}}, "the searcher tpe does not run trials yet"),
-        ({"resources": {"slots_per_trial": 3}}, r"a trial needs 3 slots, and this worker has 2 \(cpu\)"),
-        ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, r"checkpoint_storage\.type is not supported by"),
-        ({"searcher": {**FILE["searcher"], "source_trial_id": 3}}, r"searcher\.source_trial_id is not supported by"),
+        ({"searcher": {**FILE["searcher"], "name": "tpe"}}, "is 'tpe', which does not run trials yet"),
+        ({"searcher": {**FILE["searcher"], "metric": ["a", "b"]}}, "has several metrics, which do not run yet"),
+        ({"resources": {"slots_per_trial": 3}}, r"is 3, and this worker has 2 slots \(cpu\)"),
+        ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, r"'checkpoint_storage\.type' is not supported by"),
+        ({"searcher": {**FILE["searcher"], "source_trial_id": 3}}, r"'searcher\.source_trial_id' is not supported by"),
         (
             {"bind_mounts": [{"host_path": "/absent", "container_path": "x"}]},
-            "'/absent' of bind_mounts does not exist",
+            "is '/absent', which does not exist",
         ),
-        ({"bind_mounts": [{"host_path": "/", "container_path": "/data"}]}, "'/' cannot be mounted at '/data' without"),
-        ({"bind_mounts": [{"host_path": "/", "container_path": "log.txt"}]}, "cannot be mounted at 'log.txt' without"),
+        ({"bind_mounts": [{"host_path": "/", "container_path": "/data"}]}, "is '/data', which needs a container"),
+        ({"bind_mounts": [{"host_path": "/", "container_path": "log.txt"}]}, "is 'log.txt', which needs a container"),
     ],
 )
 def test_an_experiment_that_cannot_run_is_refused(tmp_path, slots, changes, message):
@@ -107,7 +137,7 @@ def test_keys_without_an_effect_warn(tmp_path, slots):
 
 
 def test_shared_memory_that_is_not_there_warns():
-    with pytest.warns(match="trials want .* GiB of shared memory"):
+    with pytest.warns(match=r"is 1\.1e\+12.* GiB, and .* GiB of shared memory"):
         check_machine(config(resources={"shm_size": "1048576P"}))
 
 
@@ -215,20 +245,17 @@ def test_how_a_trial_has_ended(code, command, stopped, reason, text):
 
 
 def test_messages_in_a_file(tmp_path):
-    path = tmp_path / "messages.jsonl"
-    there, here = FileChannel(path), FileChannel(path)
-    assert (here.poll(), here.receive()) == (False, None)
+    there, here = Messages(tmp_path), Messages(tmp_path)
+    assert here.new() == []
     there.send("validated", step=1)
+    path = tmp_path / "messages.jsonl"
     with path.open("a") as file:
-        file.write('{"kind": "torn')
-    assert (here.poll(), here.receive()) == (True, {"kind": "validated", "step": 1})
-    assert (here.poll(), here.receive()) == (False, None)
-
-
-def test_a_torn_line_of_metrics_is_left_out(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text(json.dumps({"kind": "checkpoint"}) + '\n{"kind"')
-    assert messages(tmp_path) == [{"kind": "checkpoint"}]
-    assert messages(tmp_path / "absent") == []
+        file.write('no message\n[1]\n{"kind": "torn')
+    assert here.new() == [{"kind": "validated", "step": 1}]
+    assert here.new() == []
+    with path.open("a") as file:
+        file.write('"}\n')
+    assert here.new() == [{"kind": "torn"}]
 
 
 def test_a_job_is_the_same_after_json():

@@ -106,6 +106,8 @@ def test_a_trial_that_always_fails_is_errored(tmp_path):
     assert "ValueError: step 2 fails; no restart" in printed
     assert "no trial has completed" in printed
     assert "ValueError: step 2 fails" in project.log(0)
+    followed = project.command("experiment", "logs", "search/0", "--follow", "--grep", "ValueError")
+    assert (followed.count("== attempt"), followed.count("step 2 fails")) == (3, 3)
 
 
 def test_a_metric_that_no_validation_logs_ends_the_experiment(tmp_path):
@@ -173,6 +175,28 @@ def test_after_a_kill_of_everything_the_same_command_ends_with_the_same_result(t
     project.run()
     assert [(one.state, one.attempts) for one in project.trials()] == [("completed", 2)] * 2 + [("completed", 1)] * 2
     assert_as_torch(project, 4)
+
+
+def test_the_last_report_of_a_trial_outlives_the_worker(tmp_path):
+    """The worker is frozen while the trial ends, and killed before it has read the only validation."""
+    project = Project(
+        tmp_path,
+        """
+        fit: {model: {init_args: {holds_at: [2]}}}
+        searcher: {name: random, metric: val_loss, max_trials: 1, max_length: {epochs: 1}}
+        """,
+    )
+    process = project.start("experiment", "run", "search.yaml", "--slots", "1")
+    until(project.held)
+    os.kill(process.pid, signal.SIGSTOP)
+    project.let_go()
+    until(lambda: [one for one in project.messages(0, "checkpoint") if one["path"].endswith("last.ckpt")])
+    assert project.messages(0, "validated")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=300)
+    project.run()
+    assert [(one.state, one.attempts) for one in project.trials()] == [("completed", 2)]
+    assert_as_torch(project, 1, epochs=1)
 
 
 def test_two_workers_share_the_slots_of_a_machine_and_the_trials(tmp_path):

@@ -1,0 +1,59 @@
+"""Messages from the process of an attempt to its worker: lines of JSON in a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FILE = "messages.jsonl"  # in the folder of the attempt
+
+
+class Messages:
+    """The messages of one attempt, in a file, so that they outlive the process and the worker.
+
+    A file also passes through launchers, shells and containers, which close what they inherit. A message is a mapping
+    of plain values with a ``kind``.
+
+    Args:
+        folder: Of the attempt. One process writes there.
+
+    Example:
+        >>> there, here = Messages(Path()), Messages(Path())
+        >>> there.send("validated", step=3, metrics={"val_loss": 0.5})
+        >>> here.new()
+        [{'kind': 'validated', 'step': 3, 'metrics': {'val_loss': 0.5}}]
+        >>> here.new()
+        []
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._read = folder / FILE, 0
+
+    def send(self, kind: str, **values: Any) -> None:
+        """Append a message.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        with self._path.open("ab", buffering=0) as file:
+            file.write(f"{json.dumps({'kind': kind, **values})}\n".encode())
+
+    def new(self) -> list[dict[str, Any]]:
+        """Return the messages that were completed since the last call; a line that is none is left out."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                complete, end, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        self._read += len(complete) + len(end)
+        return [found for line in complete.splitlines() if (found := _parsed(line)) is not None]
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "kind" in found else None
