@@ -101,7 +101,12 @@ class Runs:
         wrong = [f"a worker ended with status {status}" for status in self.failed]
         if len(states) != settings["trials"]:
             wrong.append(f"{len(states)} trials")
-        allowed = {"plain": {"completed"}, "stopping": {"completed", "stopped"}, "promoting": {"completed", "paused"}}
+        allowed = {
+            "plain": {"completed"},
+            "stopping": {"completed", "stopped"},
+            "promoting": {"completed", "paused"},
+            "synchronous": {"completed", "paused"},
+        }
         wrong += [
             f"trial {trial} is {state}" for trial, state in states.items() if state not in allowed[settings["search"]]
         ]

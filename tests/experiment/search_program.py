@@ -43,7 +43,7 @@ def source_of(settings):
         Bracket(LENGTHS, halves[0], -(-concurrency // 2)),
         Bracket(LENGTHS[1:], halves[1], max(concurrency // 2, 1)),
     ]
-    return Halving(brackets, DIVISOR, new, promotes=settings["search"] == "promoting")
+    return Halving(brackets, DIVISOR, new, settings["search"])
 
 
 class Worker:

@@ -14,6 +14,7 @@ from lightlib.experiment.search.halving import Halving
 from tests.experiment.stores import Alive, Killed, memory, worker
 
 BRACKETS = [Bracket((1, 2, 4), 6, 2), Bracket((2, 4), 3, 1)]
+RULES = ("stopping", "promoting", "synchronous")
 ENDS = {"complete": "completed", "stop": "stopped", "pause": "paused"}
 
 
@@ -21,8 +22,8 @@ def score(trial, length):
     return (trial * 7 % 10) / 10 + 1 / length
 
 
-def halving(promotes):
-    return Halving(BRACKETS, 2, lambda trial, snapshot: Entry(trial), promotes=promotes)
+def halving(rule):
+    return Halving(BRACKETS, 2, lambda trial, snapshot: Entry(trial), rule=rule)
 
 
 def script(ledger, queue, source, metric=score):
@@ -37,7 +38,7 @@ def script(ledger, queue, source, metric=score):
         ledger.end(attempt, ENDS[action], value)
 
 
-def check(ledger, queue, source, promotes, at):
+def check(ledger, queue, source, rule, at):
     snapshot = ledger.snapshot()
     assert queue.is_done(), at
     assert all(one.state == "ended" for one in snapshot.attempts), at
@@ -51,7 +52,7 @@ def check(ledger, queue, source, promotes, at):
             found = {trial: snapshot.attribute(trial, f"score:{rung}") for trial in own if own[trial].rung >= rung}
             assert found == {trial: score(trial, length) for trial in found}, at
             rungs.append(found)
-        if promotes:
+        if rule == "promoting":
             assert promoting.due(rungs, {trial: course.rung for trial, course in own.items()}, (), 2) == [], at
     top = {trial for trial, course in courses.items() if course.action == "complete"}
     assert {trial for trial in courses if snapshot.state_of(trial) == "completed"} == top, at
@@ -59,46 +60,53 @@ def check(ledger, queue, source, promotes, at):
         assert [one.ended_as for one in chain].count("completed") <= 1, at
 
 
-def writes(promotes):
-    source = halving(promotes)
+def writes(rule):
+    source = halving(rule)
     ledger, queue = worker(memory(), Alive(), source=source)
     script(ledger, queue, source)
-    check(ledger, queue, source, promotes, "no death")
+    check(ledger, queue, source, rule, "no death")
     return ledger.storage.writes
 
 
-@pytest.mark.parametrize(("promotes", "trained"), [(False, [8, 8, 2, 8, 2, 8, 2, 8]), (True, [2, 4, 2, 8, 2, 8, 2, 8])])
-def test_eight_trials_one_after_another(promotes, trained):
+@pytest.mark.parametrize(
+    ("rule", "trained"),
+    [
+        ("stopping", [8, 8, 2, 8, 2, 8, 2, 8]),
+        ("promoting", [2, 4, 2, 8, 2, 8, 2, 8]),
+        ("synchronous", [2, 4, 2, 4, 2, 8, 2, 8]),
+    ],
+)
+def test_eight_trials_one_after_another(rule, trained):
     """The lengths are those of Determined's tests, with constant metrics."""
     metrics = (0.5, 0.4, 0.6, 0.3, 0.45, 0.2, 0.7, 0.1)
-    source = Halving([Bracket((2, 4, 8), 8, 1)], 2, lambda trial, snapshot: Entry(trial), promotes=promotes)
+    source = Halving([Bracket((2, 4, 8), 8, 1)], 2, lambda trial, snapshot: Entry(trial), rule=rule)
     ledger, queue = worker(memory(), Alive(), source=source)
     script(ledger, queue, source, lambda trial, length: metrics[trial])
     snapshot = ledger.snapshot()
     assert [source.length(source.course(snapshot, trial)) for trial in range(8)] == trained
 
 
-@pytest.mark.parametrize("promotes", [False, True], ids=["stopping", "promoting"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("second", [None, 0, 2, 5])
-def test_a_death_at_any_write(promotes, second):
-    for at in range(writes(promotes)):
-        shared, beats, source = memory(), Alive(), halving(promotes)
+def test_a_death_at_any_write(rule, second):
+    for at in range(writes(rule)):
+        shared, beats, source = memory(), Alive(), halving(rule)
         for name, death in (("one", at), ("two", second), ("three", None)):
             ledger, queue = worker(shared, beats, name, death, source)
             try:
                 script(ledger, queue, source)
             except Killed:
                 beats.living.discard(name)
-        check(ledger, queue, source, promotes, at)
+        check(ledger, queue, source, rule, at)
 
 
-@pytest.mark.parametrize("promotes", [False, True], ids=["stopping", "promoting"])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dead", [False, True], ids=["slow", "taken for dead"])
 @pytest.mark.parametrize("steps", [1, 3, 6, 1000])
-def test_a_worker_that_sleeps_before_any_write(promotes, dead, steps):
+def test_a_worker_that_sleeps_before_any_write(rule, dead, steps):
     """Another worker takes `steps` writes in between, and then it continues."""
-    for at in range(writes(promotes)):
-        shared, beats, source = memory(), Alive(), halving(promotes)
+    for at in range(writes(rule)):
+        shared, beats, source = memory(), Alive(), halving(rule)
 
         def sleep(shared=shared, beats=beats, source=source):
             if dead:
@@ -120,4 +128,4 @@ def test_a_worker_that_sleeps_before_any_write(promotes, dead, steps):
         beats.living.clear()
         ledger, queue = worker(shared, beats, "three", source=source)
         script(ledger, queue, source)
-        check(ledger, queue, source, promotes, at)
+        check(ledger, queue, source, rule, at)

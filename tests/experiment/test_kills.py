@@ -18,7 +18,7 @@ SETTINGS = {"trials": 24, "concurrency": 4, "grace": 4.0, "same_machine": True}
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("search", ["plain", "stopping", "promoting"])
+@pytest.mark.parametrize("search", ["plain", "stopping", "promoting", "synchronous"])
 def test_in_a_folder(tmp_path, search):
     runs = Runs(tmp_path, {**SETTINGS, "search": search, "storage": str(tmp_path)}, workers=3, seed=5)
     runs.run(kills=6, every=0.7, limit=600)

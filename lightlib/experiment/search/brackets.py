@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, shown
 
-__all__ = ["Bracket", "Mode", "bracket_of_rungs", "brackets", "rung_lengths", "split_concurrency", "split_trials"]
+__all__ = [
+    "Bracket",
+    "Mode",
+    "bracket_of_rungs",
+    "brackets",
+    "brackets_of",
+    "rung_lengths",
+    "split_concurrency",
+    "split_trials",
+]
 
 Mode = Literal["aggressive", "standard", "conservative"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -118,6 +127,31 @@ def bracket_of_rungs(
     _check_count("max_concurrent_trials", max_concurrent_trials, 0)
     concurrent = max_concurrent_trials or max(min(int(divisor ** (num_rungs - 1)), max_trials), 1)
     return Bracket(rung_lengths(num_rungs, divisor, max_length), max_trials, concurrent)
+
+
+def brackets_of(
+    name: str, max_trials: int, max_length: int, *, num_rungs: int | None = None, divisor: float = 4,
+    max_concurrent_trials: int = 16, **adaptive: Any,
+) -> list[Bracket]:  # fmt: skip
+    """Return the brackets of a searcher: one for those that have `num_rungs`, else those of `brackets`.
+
+    Args:
+        name: The searcher.
+        max_trials: As in `brackets`.
+        max_length: As in `brackets`.
+        num_rungs: The rungs of the only bracket of ``"async_halving"`` and ``"halving"``.
+        divisor: As in `brackets`.
+        max_concurrent_trials: As in `brackets`.
+        adaptive: The other arguments of `brackets`.
+
+    Example:
+        >>> brackets_of("halving", 12, 9000, num_rungs=3, divisor=3, mode="standard")
+        [Bracket(lengths=(1000, 3000, 9000), trials=12, concurrent=16)]
+    """
+    shared: dict[str, Any] = {"divisor": divisor, "max_concurrent_trials": max_concurrent_trials}
+    if name in ("async_halving", "halving") and num_rungs is not None:
+        return [bracket_of_rungs(num_rungs, max_trials, max_length, **shared)]
+    return brackets(max_trials, max_length, **shared, **adaptive)
 
 
 def rung_lengths(rungs: int, divisor: float, max_length: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.experiment.search.brackets import Bracket, Mode, bracket_of_rungs, brackets
+from lightlib.experiment.search.brackets import Bracket, Mode, bracket_of_rungs, brackets_of
 from lightlib.experiment.search.simulate import simulate
 
 __all__ = ["Preview", "preview"]
@@ -124,8 +124,8 @@ def preview(
         divisor: As in `brackets`.
         max_rungs: As in `brackets`.
         bracket_rungs: As in `brackets`.
-        num_rungs: The rungs of the only bracket, for the searcher `async_halving`. Default: `max_rungs` and the other
-            arguments choose brackets.
+        num_rungs: The rungs of the only bracket, for the searchers `async_halving` and `halving`. Default: `max_rungs`
+            and the other arguments choose brackets.
         stop_once: As in `simulate`.
         stopping: Whether a searcher without rungs, such as ``"tpe"``, stops trials in brackets.
         max_concurrent_trials: As in `brackets`.
@@ -160,13 +160,14 @@ def preview(
     c = max_concurrent_trials
     if name in WITHOUT_RUNGS and not stopping:
         plan = [bracket_of_rungs(1, trials, max_length, divisor=divisor, max_concurrent_trials=c or trials)]
-    elif name == "async_halving":
-        rungs = _required(name, "num_rungs", num_rungs)
-        plan = [bracket_of_rungs(rungs, trials, max_length, divisor=divisor, max_concurrent_trials=c)]
     else:
-        plan = brackets(
+        if name == "async_halving":
+            _required(name, "num_rungs", num_rungs)
+        plan = brackets_of(
+            name,
             trials,
             max_length,
+            num_rungs=num_rungs,
             mode=mode,
             divisor=divisor,
             max_rungs=max_rungs,
