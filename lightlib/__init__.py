@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
     from lightlib.data.combined import CombinedLoader
     from lightlib.data.seed import isolate_rng, seed_everything
-    from lightlib.errors import StopTraining
+    from lightlib.errors import InvalidHP, StopTraining
     from lightlib.fabric.fabric import Fabric
     from lightlib.strategies.axes.plan import ParallelPlan
 
@@ -46,6 +46,7 @@ __all__ = [
     "CombinedLoader",
     "DataModule",
     "Fabric",
+    "InvalidHP",
     "LightningDataModule",
     "LightningModule",
     "Module",
@@ -68,6 +69,7 @@ _get, _names = lazy.attributes(
         "CombinedLoader": "data.combined",
         "DataModule": "core.module.datamodule",
         "Fabric": "fabric.fabric",
+        "InvalidHP": "errors",
         "LightningDataModule": "core.module.datamodule:DataModule",
         "LightningModule": "core.module.module:Module",
         "Module": "core.module.module",

@@ -9,6 +9,7 @@ LightlibError
 └── CheckpointWriteError (also OSError)            a checkpoint could not be written; earlier ones are as they were
 SIGTERMException (SystemExit)                      the process got SIGTERM; exit code 143
 StopTraining (Exception)                           no error: a hook raises it to end the fit early
+InvalidHP (Exception)                              code of a trial raises it: its hyperparameters do not fit together
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = [
     "ArgumentTypeError",
     "CheckpointError",
     "CheckpointWriteError",
+    "InvalidHP",
     "LightlibError",
     "LoggingError",
     "MisconfigurationException",
@@ -118,6 +120,26 @@ class StopTraining(Exception):
     Example:
         >>> str(StopTraining("the loss is below 0.01"))
         'the loss is below 0.01'
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class InvalidHP(Exception):
+    """Raised by the code of a trial: its hyperparameters do not fit together.
+
+    It may be raised where the model is built, and in training and validation. The trial ends with the state
+    ``"invalid"``, and another one takes its place: it does not count in `max_trials`. The points of a grid are not
+    replaced. Outside of an experiment it is an error like any other.
+
+    Args:
+        reason: Why, printed by `lightlib experiment run`. Default: empty.
+
+    Example:
+        >>> str(InvalidHP("heads does not divide width"))
+        'heads does not divide width'
     """
 
     def __init__(self, reason: str = "") -> None:

@@ -165,7 +165,7 @@ def logs(options: argparse.Namespace) -> int:
         ) from None
     with open_ledger(folder, folder.config) as ledger:
         shown = 0
-        while shown < len(found) or (options.follow and attempt is None and _continues(ledger, trial)):
+        while shown < len(found) or (options.follow and attempt is None and _continues(folder, ledger, trial)):
             found = found if shown < len(found) else folder.attempts(trial)
             if shown == len(found):
                 time.sleep(_PAUSE)
@@ -180,8 +180,9 @@ def logs(options: argparse.Namespace) -> int:
     return 0
 
 
-def _continues(ledger: Ledger, trial: int) -> bool:
-    return ledger.snapshot().state_of(trial) in ("waiting", "running", "paused")
+def _continues(folder: ExperimentFolder, ledger: Ledger, trial: int) -> bool:
+    states = {one.number: one.state for one in Results(folder, folder.config, ledger).trials}
+    return states[trial] in ("waiting", "running", "paused")
 
 
 def _is_running(ledger: Ledger, trial: int, folder: Path) -> bool:

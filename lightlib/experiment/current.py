@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import InvalidHP, MisconfigurationException
 from lightlib.experiment.job import Job
 from lightlib.experiment.messages import Messages
+from lightlib.experiment.rungs import Rungs
 
 JOB = "LIGHTLIB_TRIAL_JOB"  # a variable: the path of the job of a program
 
@@ -23,7 +24,8 @@ class CurrentTrial:
     Outside of an experiment there is one that has no hyperparameters and prints what it reports.
 
     Args:
-        job: The attempt; None outside of an experiment.
+        job: The attempt; None outside of an experiment. In a command, SIGTERM sets `should_stop`, and an `InvalidHP`
+            that ends the program ends the trial as invalid.
         messages: To the worker; None on ranks other than 0.
 
     Attributes:
@@ -34,21 +36,30 @@ class CurrentTrial:
 
     def __init__(self, job: Job | None, messages: Messages | None) -> None:
         self._job, self._messages, self._stopped = job, messages, False
+        self._rungs = Rungs(job, messages) if job is not None and job.rungs else None
         self.hparams: Mapping[str, Any] = dict(job.hparams) if job else {}
         self.checkpoint_dir = Path(job.folder if job else ".") / "checkpoints"
         if job is not None and job.command and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._stop)
+            self._shown, sys.excepthook = sys.excepthook, self._send_invalid
 
     @property
     def should_stop(self) -> bool:
-        """Whether the program should save a checkpoint and end: the trial continues later, or on another machine."""
+        """Whether the program should save a checkpoint and end.
+
+        The trial continues later or on another machine, or the search does not need more of it.
+        """
         return self._stopped
 
     def report(self, step: int, **metrics: float) -> None:
         """Report the metrics of a validation.
 
+        At a length at which the searcher compares trials, it waits for the decision, which may set `should_stop`. A
+        program with several processes calls it in each of them, so that all have the same answer.
+
         Args:
-            step: After how many steps of training, counted from the start of the trial.
+            step: After how many steps of training, counted from the start of the trial, in the unit of the searcher's
+                `max_length`.
             metrics: By name; the metric of the searcher must be among them.
 
         Raises:
@@ -70,6 +81,16 @@ class CurrentTrial:
         if self._messages is not None:
             values = {name: float(value) for name, value in metrics.items()}
             self._messages.send("validated", step=step, epoch=None, metrics=values)
+        length = metrics.get(self._job.unit or "", step)
+        if self._rungs is not None and self._rungs.reached(length):
+            decision = self._rungs.decision(length, float(metrics[self._job.metric]), lambda: self._stopped)
+            self._rungs.pass_by(length)
+            self._stopped |= decision in ("stop", "complete")
+
+    def _send_invalid(self, kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+        if self._job is not None and isinstance(error, InvalidHP):
+            Messages(Path(self._job.folder)).send("invalid", text=str(error))  # from any rank
+        self._shown(kind, error, traceback)
 
     def _stop(self, number: int, frame: Any) -> None:
         self._stopped = True

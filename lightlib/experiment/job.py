@@ -28,6 +28,10 @@ class Job:
         earlier: The folders of the trial's earlier attempts.
         best: The best value of the metric in the experiment so far.
         reported: Whether an earlier attempt reported the metric.
+        rungs: The lengths at which the trial is compared, in total since its start; the last is its end. Empty for a
+            search without rungs.
+        unit: Of `rungs`: ``"steps"`` or ``"epochs"`` of a fit, or the metric of a program that measures its length.
+        rung: The rung that the trial trains to: those below it are passed.
         checkpoint_policy: ``"best"``, ``"all"`` or ``"none"``: the validations that are followed by a checkpoint.
         save_trial_best: How many of the trial's best checkpoints are kept.
         min_checkpoint_period: As ``{unit: number}``; None for no period.
@@ -49,6 +53,9 @@ class Job:
     earlier: tuple[str, ...] = ()
     best: float | None = None
     reported: bool = False
+    rungs: tuple[float, ...] = ()
+    unit: str | None = None
+    rung: int = 0
     checkpoint_policy: str = "best"
     save_trial_best: int = 1
     min_checkpoint_period: Mapping[str, int] | None = None
@@ -63,4 +70,4 @@ class Job:
     def from_json(cls, text: str) -> Job:
         """Return the job that `as_json` wrote."""
         values = json.loads(text)
-        return cls(**{**values, "command": tuple(values["command"]), "earlier": tuple(values["earlier"])})
+        return cls(**{**values, **{name: tuple(values[name]) for name in ("command", "earlier", "rungs")}})

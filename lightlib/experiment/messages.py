@@ -1,4 +1,4 @@
-"""Messages from the process of an attempt to its worker: lines of JSON in a file."""
+"""Messages between the process of an attempt and its worker: lines of JSON in files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-FILE = "messages.jsonl"  # in the folder of the attempt
+FILE = "messages.jsonl"  # in the folder of the attempt, from its process
+DECISIONS = "decisions.jsonl"  # there, from its worker
 
 
 class Messages:
@@ -16,7 +17,8 @@ class Messages:
     of plain values with a ``kind``.
 
     Args:
-        folder: Of the attempt. One process writes there.
+        folder: Of the attempt.
+        name: Of the file, to which one process writes. Default: that of the messages to the worker.
 
     Example:
         >>> there, here = Messages(Path()), Messages(Path())
@@ -27,8 +29,8 @@ class Messages:
         []
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path, self._read = folder / FILE, 0
+    def __init__(self, folder: Path, name: str = FILE) -> None:
+        self._path, self._read = folder / name, 0
 
     def send(self, kind: str, **values: Any) -> None:
         """Append a message.

@@ -153,6 +153,11 @@ class Searcher(Part):
         smaller = self.smaller_is_better
         return smaller if isinstance(smaller, tuple) else (smaller,) * len(self.metrics)
 
+    @property
+    def has_rungs(self) -> bool:
+        """Whether trials are compared at lengths before their end."""
+        return self.name in NEED_LENGTH or self.stopping is not None
+
     @classmethod
     def read(cls, value: Any, place: Place) -> Self:
         """Return the section that a mapping describes; keys of another searcher are refused."""
@@ -189,14 +194,13 @@ class Searcher(Part):
         self._check_metrics(place)
         check_time(self, place)
         time = self.max_time if self.stopping is None else self.stopping.max_time
-        divides = self.name in NEED_LENGTH or self.stopping is not None
-        if divides and self.max_length is None and time is None:
+        if self.has_rungs and self.max_length is None and time is None:
             place.refuse(
                 f"has no length, which {'stopping' if self.stopping else self.name} divides into rungs.",
                 "max_length, or time_metric and max_time.",
                 place.below("max_length").line(EXAMPLES["max_length"]),
             )
-        if divides and self.max_length is not None and time is not None:
+        if self.has_rungs and self.max_length is not None and time is not None:
             place.below("max_length").refuse(
                 "stands next to max_time: both are the length of a trial.",
                 "max_length, or time_metric and max_time.",

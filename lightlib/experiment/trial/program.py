@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from pathlib import Path
 
+from lightlib.callbacks.callback import Callback
 from lightlib.cli import LightningCLI
 from lightlib.data.seed import isolate_rng
+from lightlib.errors import InvalidHP
 from lightlib.experiment.current import messages_of, set_current
 from lightlib.experiment.job import Job
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.trial import checkpoints
 from lightlib.experiment.trial.reporter import Reporter
+from lightlib.experiment.trial.rung_stops import RungStops
 
 
 class TrialCLI(LightningCLI):
@@ -27,10 +31,12 @@ class TrialCLI(LightningCLI):
         self._job = job
         self._finds = bool(checkpoints.earlier_folders(job))
         given = {"ckpt_path": "auto", **(job.fit or {})}
-        reporter = Reporter(messages, job.metric, job.reported)
+        callbacks: list[Callback] = [Reporter(messages, job.metric, job.reported)]
+        if job.rungs:
+            callbacks.append(RungStops(job, messages))
         super().__init__(
             args={"subcommand": "fit", "fit": given},
-            trainer_defaults={"callbacks": [reporter, *checkpoints.callbacks(job)]},
+            trainer_defaults={"callbacks": [*callbacks, *checkpoints.callbacks(job)]},
         )
 
     def before_fit(self) -> None:
@@ -45,6 +51,7 @@ def run(job: Job) -> None:
 
     Raises:
         SystemExit: It was interrupted (143), and has saved a checkpoint.
+        InvalidHP: By the user's code; the worker is informed.
     """
     os.chdir(job.folder)
     sys.path.insert(0, job.context)
@@ -53,4 +60,8 @@ def run(job: Job) -> None:
         logging.getLogger("lightlib").setLevel(logging.DEBUG)
     messages = messages_of(job)
     set_current(job, messages)
-    TrialCLI(job, messages)
+    try:
+        TrialCLI(job, messages)
+    except InvalidHP as error:
+        Messages(Path(job.folder)).send("invalid", text=str(error))  # from any rank
+        raise

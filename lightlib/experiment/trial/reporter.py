@@ -34,6 +34,10 @@ class Reporter(Callback):
     def __init__(self, messages: Messages | None, metric: str, reported: bool = False) -> None:
         self._messages, self._metric, self._reported = messages, metric, reported
 
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        if not self._reported and trainer.plan is not None and trainer.plan.validate_every is None:
+            self._refuse("The fit does not validate", [])
+
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.sanity_checking:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lightlib.core.setup.length import training_length
@@ -110,19 +110,49 @@ def apply_length(
     Raises:
         MisconfigurationException: The length is in records, and there is no batch size.
     """
-    given = trainer.get("accumulate_grad_batches")
-    accumulated = given if type(given) is int and given >= 1 else 1  # the Trainer refuses any other value
     if trainer.get("log_every_n_steps") is None:
-        trainer["log_every_n_steps"] = max(1, config.scheduling_unit // accumulated)
+        trainer["log_every_n_steps"] = max(1, config.scheduling_unit // _accumulated(trainer))
     if length is None:
         return
-    for name in ("max_epochs", "max_steps"):
+    for name in ("max_epochs", "max_steps", *(("min_epochs", "min_steps") if config.searcher.has_rungs else ())):
         trainer.pop(name, None)
+    trainer |= _limit(length, trainer, config, hparams)
+
+
+def rungs_of_fit(
+    amounts: Iterable[int], trainer: Mapping[str, Any], config: ExperimentConfig, hparams: Mapping[str, Any]
+) -> tuple[str, tuple[int, ...]]:
+    """Return the unit of a trial's rungs, ``"steps"`` or ``"epochs"``, and the rungs in it.
+
+    Args:
+        amounts: The rungs in the unit of the trial's length.
+        trainer: The Trainer's arguments.
+        config: The experiment.
+        hparams: The hyperparameters; a length in records needs `global_batch_size`.
+
+    Raises:
+        MisconfigurationException: The length is in records, and there is no batch size.
+    """
+    length = trial_length(config)
+    assert length is not None, "a search with rungs has a length"
+    limits = [_limit(Length(length.unit, amount), trainer, config, hparams) for amount in amounts]
+    return "epochs" if length.unit == "epochs" else "steps", tuple(next(iter(one.values())) for one in limits)
+
+
+def _limit(
+    length: Length, trainer: Mapping[str, Any], config: ExperimentConfig, hparams: Mapping[str, Any]
+) -> dict[str, int]:
+    """Return a length as `max_epochs` or `max_steps`."""
     if length.unit == "steps":
-        trainer["max_steps"] = length.amount
-        return
+        return {"max_steps": length.amount}
     size = _batch_size(config, hparams, _length_key(config)) if length.unit == "records" else None
-    trainer |= training_length(**{length.unit: length.amount}, batch_size=size, accumulate_grad_batches=accumulated)
+    accumulated = _accumulated(trainer)
+    return training_length(**{length.unit: length.amount}, batch_size=size, accumulate_grad_batches=accumulated)
+
+
+def _accumulated(trainer: Mapping[str, Any]) -> int:
+    given = trainer.get("accumulate_grad_batches")
+    return given if type(given) is int and given >= 1 else 1  # the Trainer refuses any other value
 
 
 def apply_slots(trainer: dict[str, Any], config: ExperimentConfig, devices: int, accelerator: str) -> None:

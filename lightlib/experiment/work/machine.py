@@ -12,10 +12,11 @@ from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.file.resources import SHM_SIZE
+from lightlib.experiment.messages import DECISIONS, FILE
 
 HOOK = "startup-hook.sh"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
-_OURS = ("checkpoints", "job.json", "log.txt", "messages.jsonl")  # in the folder of an attempt
+_OURS = ("checkpoints", "job.json", "log.txt", FILE, DECISIONS)  # in the folder of an attempt
 # Keys that a run depends on and that are not supported yet, with the fix.
 _REFUSED = {
     "searcher.source_trial_id": "load the weights in the module, by a path among the hyperparameters.",

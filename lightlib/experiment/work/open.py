@@ -20,8 +20,12 @@ from lightlib.experiment.ledger.ledger import Ledger, require_new
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.ledger.storage import Patience, is_database, open_storage
+from lightlib.experiment.search.halving import Halving
+from lightlib.experiment.search.plain import Plain
 from lightlib.experiment.space import Space
 from lightlib.experiment.trial.settings import Settings, fit_settings
+from lightlib.experiment.trial.trainer import rungs_of_fit
+from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.machine import check_keys, check_machine, command_of, link_code, mount, run_startup_hook
 from lightlib.experiment.work.slots import Slot, Slots, variables
@@ -53,10 +57,18 @@ class Jobs:
         config: It, with its seed.
         space: Of its hyperparameters.
         slots: Of this machine.
+        source: Of the trials.
     """
 
-    def __init__(self, folder: ExperimentFolder, config: ExperimentConfig, space: Space, slots: Slots) -> None:
-        self._folder, self._config, self._space, self._slots = folder, config, space, slots
+    def __init__(
+        self,
+        folder: ExperimentFolder,
+        config: ExperimentConfig,
+        space: Space,
+        slots: Slots,
+        source: Plain | Halving,
+    ) -> None:
+        self._folder, self._config, self._space, self._slots, self._source = folder, config, space, slots, source
 
     def __call__(self, attempt: Attempt, snapshot: Snapshot, slots: Sequence[Slot]) -> Job:
         """Return the job of an attempt that has these slots; its folder is created."""
@@ -73,6 +85,7 @@ class Jobs:
         else:
             devices = max(len(slots), 1)
             fit = settings(config, self._folder.context, hparams, attempt.trial, devices, kind).fit
+        unit, rungs, rung = self._rungs(attempt, snapshot, hparams, fit)
         period = config.min_checkpoint_period
         rest = (one for one in snapshot.attempts if one.trial != attempt.trial)
         values = [value for one in rest for value in one.reports.values()]
@@ -91,12 +104,27 @@ class Jobs:
             earlier=tuple(map(str, earlier)),
             best=(min if searcher.directions[0] else max)(values, default=None),
             reported=any(one.reports for one in snapshot.chains[attempt.trial]),
+            rungs=rungs,
+            unit=unit,
+            rung=rung,
             checkpoint_policy=config.checkpoint_policy,
             save_trial_best=config.checkpoint_storage.save_trial_best,
             min_checkpoint_period=period.plain() if period else None,
             initial_validation=config.perform_initial_validation,
             debug=config.debug,
         )
+
+    def _rungs(
+        self, attempt: Attempt, snapshot: Snapshot, hparams: dict[str, Any], fit: dict[str, Any] | None
+    ) -> tuple[str | None, tuple[float, ...], int]:
+        """Return the unit and the lengths of a trial's rungs, and the rung that it trains to."""
+        if not isinstance(self._source, Halving):
+            return None, (), 0
+        course = self._source.course(snapshot, attempt.trial)
+        lengths = self._source.brackets[course.bracket].lengths
+        if fit is None:
+            return self._config.searcher.time_metric, lengths, course.rung
+        return *rungs_of_fit(lengths, fit["trainer"], self._config, hparams), course.rung
 
 
 def _continue_checkpoints(earlier: list[Path], path: Path) -> None:
@@ -172,13 +200,14 @@ def open_worker(
         grace: Seconds without a sign of life after which a worker on another machine is dead.
     """
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
-    jobs = Jobs(folder, config, space, slots)
+    source = source_of(config, space, slots.total // max(config.resources.slots_per_trial, 1))
+    jobs = Jobs(folder, config, space, slots, source)
     run_startup_hook(folder.context, config.environment.variables(slots.kind))
     with open_ledger(folder, config, storage) as ledger:
         beats = BeatRows(ledger) if storage and is_database(storage) else BeatFiles(Path(storage or folder.path))
-        source = source_of(config, space, slots.total // max(config.resources.slots_per_trial, 1))
+        decisions = Decisions(source, ledger, config.searcher.directions[0])
         queue = Queue(ledger, beats, Watch(beats, grace), source, this_process(), Accepts(config))
-        yield Worker(config, folder, ledger, queue, beats, slots, jobs, show, grace), ledger
+        yield Worker(config, folder, ledger, queue, beats, slots, decisions, jobs, show, grace), ledger
 
 
 class Accepts:

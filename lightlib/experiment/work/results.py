@@ -16,6 +16,7 @@ from lightlib.experiment.messages import Messages
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.source import source_of
 
 LAST = "last.ckpt"
 _LONGEST = 24  # characters of a value on a line
@@ -63,6 +64,8 @@ class Results:
         self.metric = config.searcher.metrics[0]
         self._space = Space(config.hyperparameters)
         snapshot = ledger.snapshot()
+        done = not snapshot.unfinished() and not snapshot.to_continue()
+        self._closed = done and source_of(config, self._space, 1).is_done(snapshot)
         self.trials = [self._trial(snapshot, number) for number in snapshot.chains]
 
     @property
@@ -72,8 +75,12 @@ class Results:
 
     @property
     def best(self) -> Trial | None:
-        """The completed trial with the best metric, the first of equals; None if no trial has completed."""
-        done = [one for one in self.trials if one.state in ("completed", "stopped") and one.metric is not None]
+        """The trial with the best metric of those that completed or were stopped or paused at a rung, or None.
+
+        Of equal ones it is the first.
+        """
+        states = ("completed", "stopped", "paused")
+        done = [one for one in self.trials if one.state in states and one.metric is not None]
         return min(done, key=lambda one: score(one.metric or 0.0, self._smaller), default=None)
 
     def checkpoint(self, trial: Trial) -> Path | None:
@@ -91,7 +98,10 @@ class Results:
         begun = sum(one.state != "waiting" for one in chain)
         labels = tuple(dict.fromkeys(name for one in chain for name in one.attribute("labels") or ()))
         hparams = without_secrets(self._space.values(chain[0].params))
-        return Trial(number, snapshot.state_of(number), begun, hparams, metric, step, labels)
+        state = snapshot.state_of(number)
+        if state == "paused" and self._closed:  # it is among the best of no rung, and will not be
+            state = "stopped"
+        return Trial(number, state, begun, hparams, metric, step, labels)
 
 
 def without_secrets(hparams: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 
 from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.ledger.snapshot import Snapshot
-from lightlib.experiment.search.plain import Plain
+from lightlib.experiment.search.brackets import brackets_of
+from lightlib.experiment.search.halving import Halving, Rule
+from lightlib.experiment.search.plain import NewTrial, Plain
 from lightlib.experiment.space import Space
 
 if TYPE_CHECKING:
     from lightlib.experiment.file import ExperimentConfig
 
 _TRIES = 100  # to find a point that was not tried before
-PLAIN = ("single", "random", "grid")
+PLAIN, HALVING = ("single", "random", "grid"), ("adaptive_asha", "async_halving", "halving")
 
 
-def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain:
+def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain | Halving:
     """Return the source of an experiment's trials.
 
     Args:
@@ -29,11 +31,10 @@ def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain:
     """
     searcher = config.searcher
     place = config.places.below("searcher")
-    if searcher.name not in PLAIN or searcher.stopping is not None:
+    if searcher.name not in (*PLAIN, *HALVING):
         place.below("name").refuse(
-            f"is {searcher.name or searcher.class_path!r}{' with `stopping`' if searcher.stopping else ''}, which does "
-            "not run trials yet.",
-            f"one of {', '.join(PLAIN)} in this version.",
+            f"is {searcher.name or searcher.class_path!r}, which does not run trials yet.",
+            f"one of {', '.join((*PLAIN, *HALVING))} in this version.",
             "searcher.name: random",
         )
     if len(searcher.metrics) > 1:
@@ -44,21 +45,13 @@ def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain:
             "constants.",
             "a value in place of each space, or searcher.name: random and max_trials.",
         )
+    if searcher.name in HALVING:
+        return _halving(config, _random(config, space))
     concurrency = searcher.max_concurrent_trials or max(slots, 1)
-    distributions = space.distributions()
     if searcher.name == "random":
-        seed = config.reproducibility.experiment_seed
-        assert seed is not None, "the stored experiment has one"
         assert searcher.max_trials is not None, "checked when the file is read"
-        tries = 1 if searcher.duplicates == "allow" else _TRIES
-
-        def random_trial(number: int, snapshot: Snapshot) -> Entry:
-            before = [dict(chain[0].params) for trial, chain in snapshot.chains.items() if trial < number]
-            drawn = (space.draw_trial(seed, number, again) for again in range(tries))
-            params = next((one for one in drawn if one not in before), space.draw_trial(seed, number))
-            return Entry(number, params=params, distributions=distributions)
-
-        return Plain(searcher.max_trials, concurrency, random_trial)
+        return Plain(searcher.max_trials, concurrency, _random(config, space))
+    distributions = space.distributions()
     points = space.grid_numbers() if searcher.name == "grid" else [{}]
 
     def point(number: int, _: Snapshot) -> Entry:
@@ -66,3 +59,42 @@ def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain:
         return Entry(number, params=params, distributions={key: distributions[key] for key in params})
 
     return Plain(len(points), concurrency, point, replaces=False)
+
+
+def _random(config: ExperimentConfig, space: Space) -> NewTrial:
+    """Return the random trial with a number, from it and the seed alone; points that were tried are skipped."""
+    seed, distributions = config.reproducibility.experiment_seed, space.distributions()
+    assert seed is not None, "the stored experiment has one"
+    tries = 1 if config.searcher.duplicates == "allow" else _TRIES
+
+    def random_trial(number: int, snapshot: Snapshot) -> Entry:
+        before = [dict(chain[0].params) for trial, chain in snapshot.chains.items() if trial < number]
+        drawn = (space.draw_trial(seed, number, again) for again in range(tries))
+        params = next((one for one in drawn if one not in before), space.draw_trial(seed, number))
+        return Entry(number, params=params, distributions=distributions)
+
+    return random_trial
+
+
+def _halving(config: ExperimentConfig, new: NewTrial) -> Halving:
+    """Return the source of a search that compares its trials at rungs."""
+    searcher = config.searcher
+    length = searcher.max_length.amount if searcher.max_length else max(int(searcher.max_time or 1), 1)
+    assert searcher.max_trials is not None, "checked when the file is read"
+    brackets = brackets_of(
+        searcher.name or "",
+        searcher.max_trials,
+        length,
+        num_rungs=searcher.num_rungs,
+        divisor=searcher.divisor,
+        max_concurrent_trials=searcher.max_concurrent_trials,
+        mode=searcher.mode,
+        max_rungs=searcher.max_rungs,
+        bracket_rungs=searcher.bracket_rungs,
+    )
+    rule: Rule = "stopping" if searcher.stop_once else "promoting"
+    return Halving(brackets, searcher.divisor, new, "synchronous" if _is_synchronous(config) else rule)
+
+
+def _is_synchronous(config: ExperimentConfig) -> bool:
+    return config.searcher.synchronous or config.searcher.name == "halving"

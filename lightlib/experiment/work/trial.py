@@ -11,7 +11,7 @@ from typing import Any
 
 from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Attempt, Ending
-from lightlib.experiment.messages import Messages
+from lightlib.experiment.messages import DECISIONS, Messages
 from lightlib.experiment.work.logs import LogFile
 from lightlib.experiment.work.processes import Running
 from lightlib.experiment.work.slots import Slot
@@ -43,6 +43,7 @@ class TrialHere:
 
     Attributes:
         unlogged: The error of a validation without the metric of the searcher.
+        invalid: Why its hyperparameters do not fit together; None unless its code has raised `InvalidHP`.
         stopped_at: When it got the signal to end, on the monotonic clock; None if it has not.
         is_lost: Whether another worker has ended its attempt.
     """
@@ -50,7 +51,9 @@ class TrialHere:
     def __init__(self, attempt: Attempt, job: Job, running: Running, slots: Sequence[Slot], log: LogFile) -> None:
         self.attempt, self.job, self.slots, self.log = attempt, job, tuple(slots), log
         self.running, self._messages = running, Messages(Path(job.folder))
+        self._decisions = Messages(Path(job.folder), DECISIONS)
         self.unlogged: dict[str, str] | None = None
+        self.invalid: str | None = None
         self.stopped_at: float | None = None
         self.is_lost = False
 
@@ -70,7 +73,13 @@ class TrialHere:
         for message in self._messages.new():
             if message["kind"] == "unlogged":
                 self.unlogged = message["error"]
+            elif message["kind"] == "invalid":
+                self.invalid = message["text"]
             take(self, message)
+
+    def answer(self, rung: int, action: str) -> None:
+        """Send it the decision at a rung."""
+        self._decisions.send("decision", rung=rung, action=action)
 
     def lose(self) -> None:
         """Note that another worker has ended the attempt."""
@@ -104,6 +113,8 @@ class TrialHere:
         self.log.join(timeout=5.0)
         if self.unlogged is not None:
             return End("canceled", self.unlogged["what"])
+        if self.invalid is not None:
+            return End("invalid", self.invalid)
         if self.stopped_at is not None and (code or self.job.command):  # a command that stops has not completed
             return End("interrupted")
         if code == 0:

@@ -6,6 +6,7 @@ import math
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import connection
 from pathlib import Path
@@ -22,6 +23,7 @@ from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.work import processes
+from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.logs import LogFile
 from lightlib.experiment.work.results import described
@@ -29,7 +31,8 @@ from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.trial import End, TrialHere
 
 _POLL = 1.0  # seconds between two looks at the ledger while nothing ends here
-_LOOK = 0.1  # seconds between two looks at the messages of the trials
+_LOOK = 0.02  # seconds between two looks at the messages of the trials
+_MOST_INVALID = 100  # so many trials with hyperparameters that do not fit, and none that do, end an experiment
 EXCLUDED, LABELS, STOPPED = "excluded", "labels", "stopped"
 Show = Callable[[str], None]
 NewJob = Callable[[Attempt, Snapshot, Sequence[Slot]], Job]
@@ -45,6 +48,7 @@ class Worker:
         queue: Gives the next attempt.
         beats: Signs of life of this worker's attempts.
         slots: Of this machine.
+        decisions: At the rungs of trials.
         new_job: Returns what the process of an attempt needs, given the ledger and the number of its slots.
         show: Gets a line for each event.
         grace: Seconds after which other workers take this one for dead; it shows a sign of life six times as often.
@@ -58,12 +62,13 @@ class Worker:
         queue: Queue,
         beats: Beats,
         slots: Slots,
+        decisions: Decisions,
         new_job: NewJob,
         show: Show,
         grace: float = 60.0,
     ) -> None:
         self._config, self._folder, self._ledger, self._queue = config, folder, ledger, queue
-        self._beats, self._slots = beats, slots
+        self._beats, self._slots, self._decisions = beats, slots, decisions
         self._new_job, self._show, self._interval = new_job, show, grace / 6
         self._here: list[TrialHere] = []
         self._due = 0.0  # when to look at the ledger again, on the monotonic clock
@@ -126,6 +131,11 @@ class Worker:
 
     def _begin(self, attempt: Attempt, slots: Sequence[Slot]) -> None:
         self._catch_up(attempt)
+        decided = self._decisions.ending(attempt)
+        if decided is not None:  # by a worker that died before the trial ended
+            self._slots.give_back(slots)
+            self._ledger.end(attempt, decided, self._best(attempt) if decided == "completed" else None)
+            return
         job = self._new_job(attempt, self._ledger.snapshot(), slots)
         running = processes.start(job, max(len(slots), 1))
         log = LogFile(running.output, Path(job.folder) / "log.txt", self._config.log_policies)
@@ -183,12 +193,14 @@ class Worker:
         return one.stopped_at is not None and time.monotonic() - one.stopped_at > limit
 
     def _take(self, one: TrialHere, message: dict[str, Any]) -> None:
-        for step, value in self._validations([message]):
-            try:
+        try:
+            for step, value in self._validations([message]):
+                self._show(f"{one.name}: {one.job.metric} {value:.6g} after {step:,} batches")
                 self._ledger.report(one.attempt, step, value)
-            except LostAttempt:
-                one.lose()
-            self._show(f"{one.name}: {one.job.metric} {value:.6g} after {step:,} batches")
+            if message["kind"] == "rung":
+                self._decisions.answer(one, message)
+        except LostAttempt:
+            one.lose()
 
     def _end_if_over(self, one: TrialHere) -> None:
         end = one.end()
@@ -201,7 +213,7 @@ class Worker:
         if one.is_lost:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
             return
-        best = self._best(one)
+        best = self._best(one.attempt)
         if end.reason == "completed" and best is None:
             one.miss_metric()
             end = End("canceled")
@@ -209,25 +221,44 @@ class Worker:
             self._end(one, end.reason, end.text, best)
         except LostAttempt:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
-        if one.unlogged is not None:
-            self._ledger.note(STOPPED, {"reason": "metric", "text": one.unlogged["what"]})
-            raise MisconfigurationException(**one.unlogged)
+        error = one.unlogged or (self._only_invalid(end.text) if end.reason == "invalid" else None)
+        if error is not None:
+            self._ledger.note(STOPPED, {"reason": "metric" if one.unlogged else "invalid", "text": error["what"]})
+            raise MisconfigurationException(**error)
 
-    def _best(self, one: TrialHere) -> float | None:
+    def _only_invalid(self, last: str) -> dict[str, str] | None:
+        """Return an error once many trials have ended, and all of them because their hyperparameters do not fit."""
+        snapshot = self._ledger.snapshot()
+        states = Counter(map(snapshot.state_of, snapshot.chains))
+        if states["invalid"] < _MOST_INVALID or states.keys() - {"invalid", "waiting", "running"}:
+            return None
+        return {
+            "what": f"All {states['invalid']} trials that ended raised InvalidHP, the last: {last or 'no reason'}.",
+            "expected": "hyperparameters of which some fit together.",
+            "fix": "a smaller space in the section hyperparameters, or a check in the model that is right.",
+        }
+
+    def _best(self, attempt: Attempt) -> float | None:
         """Return the best reported value of a trial, over all its attempts; None without a report."""
-        chain = self._ledger.snapshot().chains[one.attempt.trial]
+        chain = self._ledger.snapshot().chains[attempt.trial]
         reports = [value for each in chain for value in each.reports.values()]
         return min(reports, key=lambda value: score(value, self._config.searcher.directions[0]), default=None)
 
     def _end(self, one: TrialHere, reason: Ending, text: str, best: float | None) -> None:
         again = self._follow_policies(one)
+        if reason in ("completed", "interrupted"):
+            decided = self._decisions.ending(one.attempt)
+            if decided is None and reason == "completed" and best is not None:
+                self._decisions.complete(one.attempt, best)
+            reason = decided or reason
         if reason == "completed":
             self._ledger.end(one.attempt, "completed", best)
             self._show(f"{one.name}: completed, best {one.job.metric} {best:.6g}")
             return
         self._ledger.end(one.attempt, reason, again=again)
         if reason != "failed":
-            self._show(f"{one.name}: {'paused' if reason == 'interrupted' else 'canceled'}")
+            state = "paused" if reason == "interrupted" else reason
+            self._show(f"{one.name}: {state}{f': {text}' if text and reason == 'invalid' else ''}")
             return
         failures = self._ledger.snapshot().failures(one.attempt.trial)
         limit = self._config.max_restarts

@@ -12,6 +12,7 @@ import tempfile
 import textwrap
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -168,8 +169,9 @@ class Project:
 
     def weights(self, trial: int) -> dict[str, torch.Tensor]:
         """Return the last weights of a trial; its last attempt may have had nothing left to train."""
-        file = max(self.experiment.glob(f"trials/{trial:04d}/attempt-*/checkpoints/last.ckpt"))
-        return torch.load(file, weights_only=True)["state_dict"]
+        files = self.experiment.glob(f"trials/{trial:04d}/attempt-*/checkpoints/*.ckpt")
+        found = [torch.load(path, weights_only=True) for path in files if path.stem in ("interrupted", "last")]
+        return max(found, key=lambda one: one["global_step"])["state_dict"]
 
     def messages(self, trial: int, kind: str) -> list[dict]:
         files = [path / "messages.jsonl" for path in self.attempts(trial)]
@@ -209,9 +211,23 @@ def until(condition, seconds: float = 400.0) -> None:
 
 
 def trained(
-    lr: float, seed: int, epochs: int = 3, momentum: float = 0.0
+    lr: float,
+    seed: int,
+    epochs: int = 3,
+    momentum: float = 0.0,
+    batches: float = float("inf"),
+    rungs: Sequence[int] = (),
 ) -> tuple[dict[str, torch.Tensor], list[float]]:
-    """Train the same in a plain loop of torch; return the weights, and the loss of each validation."""
+    """Train the same in a plain loop of torch; return the weights, and the loss of each validation.
+
+    Args:
+        lr: Learning rate.
+        seed: Of all random numbers.
+        epochs: Passes over the data, each with a validation at its end.
+        momentum: Of the optimizer.
+        batches: After which it ends at the latest.
+        rungs: Batches after which it validates, too.
+    """
     numbers = torch.Generator().manual_seed(3)
     x = torch.randn(40, 2, generator=numbers)
     y = x @ torch.tensor([[1.0], [-2.0]]) + 0.1 * torch.randn(40, 1, generator=numbers)
@@ -219,14 +235,20 @@ def trained(
     layer = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(layer.parameters(), lr=lr, momentum=momentum)
     train = torch.utils.data.TensorDataset(x[:32], y[:32])
-    val, losses = torch.utils.data.TensorDataset(x[32:], y[32:]), []
+    val, losses, done = torch.utils.data.TensorDataset(x[32:], y[32:]), [], 0
     for _ in range(epochs):
         for inputs, wanted in torch.utils.data.DataLoader(train, 8, shuffle=True):
             optimizer.zero_grad()
             noise = 0.01 * torch.randn(len(inputs), 1)
             torch.nn.functional.mse_loss(layer(inputs + noise), wanted).backward()
             optimizer.step()
-        with torch.no_grad():
-            for inputs, wanted in torch.utils.data.DataLoader(val, 8):
-                losses.append(float(torch.nn.functional.mse_loss(layer(inputs), wanted)))
+            done += 1
+            if done % 4 == 0 or done in rungs:
+                with torch.no_grad():
+                    for inputs, wanted in torch.utils.data.DataLoader(val, 8):  # noqa: PLW2901
+                        losses.append(float(torch.nn.functional.mse_loss(layer(inputs), wanted)))
+            if done >= batches:
+                break
+        if done >= batches:
+            break
     return {f"layer.{name}": value for name, value in layer.state_dict().items()}, losses

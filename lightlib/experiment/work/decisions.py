@@ -1,0 +1,62 @@
+"""Decisions: the answers of a worker to trials that have reached a rung, and how they end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightlib.experiment.ledger.attempt import Attempt, Ending
+from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.search.halving import Action, Halving
+from lightlib.experiment.search.plain import Plain
+from lightlib.experiment.search.scores import score
+from lightlib.experiment.work.trial import TrialHere
+
+_ENDS: dict[Action, Ending] = {"complete": "completed", "stop": "stopped", "pause": "paused"}
+
+
+class Decisions:
+    """The decisions of a worker at the rungs of its trials. A search without rungs has none.
+
+    Args:
+        source: Of the trials.
+        ledger: Of the experiment.
+        smaller_is_better: Whether less of the metric is better.
+    """
+
+    def __init__(self, source: Plain | Halving, ledger: Ledger, smaller_is_better: bool) -> None:
+        self._halving = source if isinstance(source, Halving) else None
+        self._ledger, self._smaller = ledger, smaller_is_better
+
+    def ending(self, attempt: Attempt) -> Ending | None:
+        """Return how a trial is to end by a decision that was made, by this worker or a dead one; None without one."""
+        if self._halving is None:
+            return None
+        action = self._halving.course(self._ledger.snapshot(), attempt.trial).action
+        return None if action is None else _ENDS[action]
+
+    def answer(self, one: TrialHere, message: dict[str, Any]) -> None:
+        """Answer a trial that has reached a rung.
+
+        Args:
+            one: The trial.
+            message: With the number of the rung, and the metric there.
+
+        Raises:
+            LostAttempt: The attempt has ended.
+        """
+        assert self._halving is not None, "its trials have no rungs"
+        rung = message["rung"]
+        action = self._halving.pass_rungs(self._ledger, one.attempt, rung, score(message["value"], self._smaller))
+        if action == "pause":
+            one.interrupt()
+        else:
+            one.answer(rung, action)
+
+    def complete(self, attempt: Attempt, best: float) -> None:
+        """Let the best metric of a trial that has ended its training by itself stand in its rung.
+
+        Raises:
+            LostAttempt: The attempt has ended.
+        """
+        if self._halving is not None:
+            self._halving.complete(self._ledger, attempt, score(best, self._smaller))
