@@ -13,6 +13,7 @@ import torch
 from lightlib.experiment.job import Job
 
 WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
+STOPS = (signal.SIGINT, signal.SIGTERM)  # blocked in the server
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
@@ -26,6 +27,7 @@ def forked(text: str, output: Connection, parent: int) -> None:
     """
     os.setsid()
     follow(parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     output.close()

@@ -36,7 +36,8 @@ class Reporter(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         if not self._reported and trainer.plan is not None and trainer.plan.validate_every is None:
-            self._refuse("The fit does not validate", [])
+            data = "validation data, a validation_step, and a limit_val_batches above 0."
+            self._refuse("The fit does not validate", [], fix=data)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.sanity_checking:
@@ -62,12 +63,12 @@ class Reporter(Callback):
             position = trainer.progress
             self._messages.send(kind, step=position.batch, epoch=position.epoch, **values)
 
-    def _refuse(self, why: str, logged: list[str]) -> None:
+    def _refuse(self, why: str, logged: list[str], fix: str = "") -> None:
         names = ", ".join(sorted(logged)) or "nothing"
         error = {
             "what": f"The searcher's metric is {self._metric!r}. {why}; logged were: {names}.",
             "expected": "a validation that logs the metric of the searcher.",
-            "fix": f"self.log({self._metric!r}, …) in validation_step, or another searcher.metric.",
+            "fix": fix or f"self.log({self._metric!r}, …) in validation_step, or another searcher.metric.",
         }
         if self._messages is not None:
             self._messages.send("unlogged", error=error)

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
 from lightlib.experiment.current import JOB
 from lightlib.experiment.job import Job
-from lightlib.experiment.trial.forked import WORKER, forked
+from lightlib.experiment.trial.forked import STOPS, WORKER, forked
 from lightlib.launch.start.child import following
 
 _WARM = "lightlib.experiment.trial.warm"
@@ -145,7 +145,17 @@ def _server() -> Any:
 
 
 def _pid_of_server() -> int:
-    forkserver.ensure_running()
+    """Return the process id of the server, which is started if it does not run.
+
+    A signal to the group of the worker, as by Ctrl-C, must not reach the server: it would die while it imports, and
+    its trials with it.
+    """
+    resource_tracker.ensure_running()  # it changes the mask
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return forkserver._forkserver._forkserver_pid or 0  # type: ignore[attr-defined]  # noqa: SLF001
 
 

@@ -165,6 +165,20 @@ def test_ctrl_c_pauses_the_trials_and_the_same_command_continues(tmp_path):
     assert_as_torch(project, 3)
 
 
+def test_ctrl_c_while_the_first_trial_starts(tmp_path):
+    """The server of the trials still imports torch, and is in the group that gets the signal."""
+    project = Project(tmp_path, "searcher: {name: random, metric: val_loss, max_trials: 1}")
+    process = project.start("experiment", "run", "search.yaml", "--slots", "1")
+    until(lambda: project.attempts(0))
+    os.killpg(process.pid, signal.SIGINT)
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, printed
+    assert "To continue: lightlib experiment run search.yaml" in printed
+    assert "Traceback" not in printed
+    project.run()
+    assert_as_torch(project, 1)
+
+
 def test_after_a_kill_of_everything_the_same_command_ends_with_the_same_result(tmp_path):
     project = Project(tmp_path, HOLD)
     process = project.start("experiment", "run", "search.yaml", "--slots", "2")
