@@ -26,7 +26,7 @@ class Reporter(Callback):
         reported: Whether an earlier attempt has reported it.
 
     Raises:
-        MisconfigurationException: In the first validation: it does not log the metric. In the end: there was none.
+        MisconfigurationException: On rank 0: the fit does not validate, or a validation does not log the metric.
     """
 
     after_module = True
@@ -64,14 +64,15 @@ class Reporter(Callback):
             self._messages.send(kind, step=position.batch, epoch=position.epoch, **values)
 
     def _refuse(self, why: str, logged: list[str], fix: str = "") -> None:
+        if self._messages is None:  # rank 0 ends the run; only it needs the metric
+            return
         names = ", ".join(sorted(logged)) or "nothing"
         error = {
             "what": f"The searcher's metric is {self._metric!r}. {why}; logged were: {names}.",
             "expected": "a validation that logs the metric of the searcher.",
             "fix": fix or f"self.log({self._metric!r}, …) in validation_step, or another searcher.metric.",
         }
-        if self._messages is not None:
-            self._messages.send("unlogged", error=error)
+        self._messages.send("unlogged", error=error)
         raise MisconfigurationException(**error)
 
 

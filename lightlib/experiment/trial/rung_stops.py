@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
@@ -46,10 +47,11 @@ class RungStops(Callback):
             trainer.request_validation()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        value = trainer.callback_metrics.get(self._metric)
-        if not trainer.sanity_checking and value is not None:
-            self._validated = (self._length(trainer), float(value))
-            self._wait(trainer)
+        if trainer.sanity_checking:
+            return
+        value = trainer.callback_metrics.get(self._metric, math.nan)  # only rank 0 has it if only rank 0 logs it
+        self._validated = (self._length(trainer), float(value))
+        self._wait(trainer)
 
     def _length(self, trainer: Trainer) -> int:
         """Return the optimizer steps or the complete epochs so far."""

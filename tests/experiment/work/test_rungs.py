@@ -123,7 +123,8 @@ def loss_of_epochs(project, trial):
 
 
 def test_two_processes_stop_and_pause_at_the_same_rung(tmp_path):
-    """DDP with two ranks; the rung is within an epoch of two batches."""
+    """DDP with two ranks, of which one logs the metric; the rung is within an epoch of two batches."""
+    logs_on_rank_0 = MODEL.replace("self.layer(x), y))", "self.layer(x), y), rank_zero_only=True)")
     for trials, stop_once in ((3, "true"), (2, "false")):
         project = Project(
             tmp_path / stop_once,
@@ -131,6 +132,7 @@ def test_two_processes_stop_and_pause_at_the_same_rung(tmp_path):
             resources: {{slots_per_trial: 2}}
             searcher: {{{ASHA}, max_trials: {trials}, max_rungs: 2, max_length: {{batches: 6}}, stop_once: {stop_once}}}
             """,
+            logs_on_rank_0,
         )
         project.run()
         found = project.trials()
