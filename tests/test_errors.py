@@ -11,6 +11,7 @@ from lightlib.errors import (
     ArgumentTypeError,
     CheckpointError,
     CheckpointWriteError,
+    InvalidHP,
     LightlibError,
     LoggingError,
     MisconfigurationException,
@@ -57,10 +58,14 @@ def test_can_be_caught_as(error, also):
     assert issubclass(error, also)
 
 
-def test_everything_but_sigterm_and_a_stop_is_a_lightlib_error():
+def test_everything_but_the_control_of_a_run_is_a_lightlib_error():
     kinds = [getattr(errors, name) for name in errors.__all__]
     kinds = [kind for kind in kinds if isinstance(kind, type)]
-    assert [kind for kind in kinds if not issubclass(kind, LightlibError)] == [SIGTERMException, StopTraining]
+    assert [kind for kind in kinds if not issubclass(kind, LightlibError)] == [
+        InvalidHP,
+        SIGTERMException,
+        StopTraining,
+    ]
 
 
 def test_unknown_name_lists_and_suggests():
