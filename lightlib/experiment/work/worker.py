@@ -127,15 +127,23 @@ class Worker:
             if attempt is None:
                 self._slots.give_back(slots)
                 return
-            self._begin(attempt, slots)
+            if self._is_over(attempt):
+                self._slots.give_back(slots)
+            else:
+                self._begin(attempt, slots)
+
+    def _is_over(self, attempt: Attempt) -> bool:
+        """Whether there is nothing to train in a claimed attempt; such a one is ended."""
+        try:
+            self._catch_up(attempt)
+            decided = self._decisions.ending(attempt)
+            if decided is not None:  # by a worker that died before the trial ended
+                self._ledger.end(attempt, decided, self._best(attempt) if decided == "completed" else None)
+        except LostAttempt:  # this worker was taken for dead since the claim
+            return True
+        return decided is not None
 
     def _begin(self, attempt: Attempt, slots: Sequence[Slot]) -> None:
-        self._catch_up(attempt)
-        decided = self._decisions.ending(attempt)
-        if decided is not None:  # by a worker that died before the trial ended
-            self._slots.give_back(slots)
-            self._ledger.end(attempt, decided, self._best(attempt) if decided == "completed" else None)
-            return
         job = self._new_job(attempt, self._ledger.snapshot(), slots)
         running = processes.start(job, max(len(slots), 1))
         log = LogFile(running.output, Path(job.folder) / "log.txt", self._config.log_policies)
