@@ -49,14 +49,14 @@ class Rungs:
         rung = bisect.bisect_right(self._lengths, length) - 1
         if self._messages is not None:
             self._messages.send("rung", rung=rung, value=value)
-        while rung not in self._made:
-            if interrupted():
-                return None
+        while not interrupted():
+            self._made |= {one["rung"]: one["action"] for one in self._decisions.new()}
+            if rung in self._made:
+                return self._made[rung]
             if os.getppid() != self._parent:
                 raise SIGTERMException
-            self._made |= {one["rung"]: one["action"] for one in self._decisions.new()}
             time.sleep(_LOOK)
-        return self._made[rung]
+        return None
 
     def pass_by(self, length: float) -> None:
         """Note, on every rank, that the rungs up to a length are decided."""

@@ -74,7 +74,7 @@ class TrialHere:
             if message["kind"] == "unlogged":
                 self.unlogged = message["error"]
             elif message["kind"] == "invalid":
-                self.invalid = message["text"]
+                self.invalid = message["text"].strip().rpartition("\n")[2]  # of a traceback from a loader's worker
             take(self, message)
 
     def answer(self, rung: int, action: str) -> None:

@@ -18,7 +18,7 @@ from tests.experiment.work.project import MODEL, Project, trained, until
 
 pytestmark = pytest.mark.processes
 ASHA = "name: adaptive_asha, metric: val_loss, mode: aggressive, divisor: 2"
-PAUSES = f"searcher: {{{ASHA}, max_trials: 6, max_length: {{epochs: 4}}, stop_once: false, max_concurrent_trials: 2}}"
+PAUSES = f"searcher: {{{ASHA}, max_trials: 6, max_length: {{epochs: 4}}, stop_once: false, max_concurrent_trials: 1}}"
 HALVING = "name: halving, metric: val_loss, divisor: 2"
 BATCH = "        x, y = batch\n"  # begins both steps
 BUILD = "        self.layer ="
@@ -241,6 +241,24 @@ def test_a_search_with_rungs_replaces_them_too(tmp_path):
             one.hparams["lr"] > 0.03 for one in project.trials()
         ]
         assert "invalid" in states
+
+
+def test_an_experiment_without_hyperparameters_that_fit_ends(tmp_path):
+    project = Project(
+        tmp_path,
+        """
+        entrypoint: sh invalid.sh
+        hyperparameters: {x: {type: double, minval: 0, maxval: 1}}
+        searcher: {name: random, metric: val_loss, max_trials: 4}
+        """,
+    )
+    (project.folder / "message").write_text('{"kind": "invalid", "text": "Caught in a worker\\nnever"}\n')
+    (project.folder / "invalid.sh").write_text("cat message >> messages.jsonl\nexit 1\n")
+    printed = project.run(code=2)
+    ended = sum(one.state == "invalid" for one in project.trials())
+    assert 100 <= ended <= 104, "trials that run beside the last ones may end as well"
+    assert "trials that ended raised InvalidHP, the last: never" in printed
+    assert "The experiment was ended: All 100 trials" in project.run(code=3)
 
 
 @pytest.mark.parametrize(
