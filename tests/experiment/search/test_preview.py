@@ -55,6 +55,7 @@ def test_the_simulated_units_are_near_those_of_a_search(stop_once):
         ("tpe", {"max_trials": 10}, {900: 10}),
         ("tpe", {"max_trials": 10, "divisor": 3, "stopping": True, "max_rungs": 10}, {100: 5, 300: 3, 900: 2}),
         ("async_halving", {"max_trials": 12, "divisor": 3, "num_rungs": 3}, {100: 8, 300: 3, 900: 1}),
+        ("halving", {"max_trials": 12, "divisor": 3, "num_rungs": 3, "max_rungs": 2}, {100: 8, 300: 3, 900: 1}),
         ("halving", {"max_trials": 10, "divisor": 3, "max_rungs": 10}, {100: 5, 300: 3, 900: 2}),
         ("adaptive_asha", {"max_trials": 12, "divisor": 3, "bracket_rungs": [3]}, {100: 8, 300: 3, 900: 1}),
     ],

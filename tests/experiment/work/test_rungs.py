@@ -256,7 +256,7 @@ def test_an_experiment_without_hyperparameters_that_fit_ends(tmp_path):
     (project.folder / "invalid.sh").write_text("cat message >> messages.jsonl\nexit 1\n")
     printed = project.run(code=2)
     ended = sum(one.state == "invalid" for one in project.trials())
-    assert 100 <= ended <= 104, "trials that run beside the last ones may end as well"
+    assert 100 <= ended <= 104, "trials that run with the last ones may end as well"
     assert "trials that ended raised InvalidHP, the last: never" in printed
     assert "The experiment was ended: All 100 trials" in project.run(code=3)
 
