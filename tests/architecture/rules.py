@@ -42,7 +42,7 @@ ORDER = (
     "config.yaml > config.errors > config",
     "experiment.ledger > experiment.search | experiment.file",
     "experiment",
-    "cli > experiment.trial > experiment.work > command.doctor > command.plot > command",
+    "cli > experiment.trial > experiment.work > command.doctor > command.plot > command.experiments > command",
     "__init__ > __main__",
 )
 # Any file may import these under `if TYPE_CHECKING`: callbacks, loggers and hooks get them as arguments.
@@ -60,7 +60,6 @@ ON_USE = {
     f"{PACKAGE}.compat.tools.rich_columns": "rich",
     f"{PACKAGE}.experiment.ledger.journal": "optuna",
     f"{PACKAGE}.experiment.ledger.ledger": "optuna",
-    f"{PACKAGE}.command.trials": "optuna",
     f"{PACKAGE}.compat.tools.tqdm_bar": "tqdm",
     f"{PACKAGE}.compat.tools.values": "lightning_utilities",
 }

@@ -127,9 +127,9 @@ class Ledger:
         """Write a plain value of the experiment under a name, for all to read."""
         self._ask(self.storage.set_study_system_attr, self.study, name, value)
 
-    def noted(self, name: str) -> Any:
-        """Return the value of the experiment that was written under a name; None if there is none."""
-        return self._ask(self.storage.get_study_system_attrs, self.study).get(name)
+    def notes(self) -> dict[str, Any]:
+        """Return the values of the experiment by name."""
+        return dict(self._ask(self.storage.get_study_system_attrs, self.study))
 
     def end(self, attempt: Attempt, reason: Ending, value: float | None = None, again: bool = True) -> None:
         """End an attempt of this worker.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.file.masks import masked_at
 from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import Snapshot, State
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.search.scores import score
@@ -56,6 +57,8 @@ class Results:
 
     Attributes:
         metric: That of the searcher.
+        state: ``"running"``, ``"waiting"`` for a worker, ``"paused"`` or ``"canceled"`` by the user, ``"completed"`` or
+            ``"errored"``.
         trials: In the order of their numbers.
     """
 
@@ -64,9 +67,11 @@ class Results:
         self.metric = config.searcher.metrics[0]
         self._space = Space(config.hyperparameters)
         snapshot = ledger.snapshot()
-        done = not snapshot.unfinished() and not snapshot.to_continue()
-        self._closed = done and source_of(config, self._space, 1).is_done(snapshot)
+        self._orders = orders_of(ledger)
+        rests = not snapshot.unfinished() and not snapshot.to_continue()
+        self._closed = rests and source_of(config, self._space, 1).is_done(snapshot)
         self.trials = [self._trial(snapshot, number) for number in snapshot.chains]
+        self.state = self._state()
 
     @property
     def states(self) -> Counter[State]:
@@ -83,13 +88,41 @@ class Results:
         done = [one for one in self.trials if one.state in states and one.metric is not None]
         return min(done, key=lambda one: score(one.metric or 0.0, self._smaller), default=None)
 
+    def _state(self) -> str:
+        if self._orders.is_over:
+            return "canceled"
+        if self._closed:
+            return "errored" if self.best is None else "completed"
+        if self.states["running"]:
+            return "running"
+        return "paused" if self._orders.experiment == "pause" else "waiting"
+
     def checkpoint(self, trial: Trial) -> Path | None:
         """Return the checkpoint of a trial's best validation; its last one if that was not kept, or None."""
         attempts = self._folder.attempts(trial.number)
-        written = [one for path in attempts for one in Messages(path).new() if one["kind"] == "checkpoint"]
+        written = self._messages(trial.number, "checkpoint")
         found = [Path(one["path"]) for one in written if one["step"] == trial.step and Path(one["path"]).name != LAST]
         last = [path / "checkpoints" / LAST for path in reversed(attempts)]
         return next((path for path in (*reversed(found), *last) if path.exists()), None)
+
+    def checkpoints(self, trial: int) -> list[dict[str, Any]]:
+        """Return path, batches, metric at these and bytes of each checkpoint of a trial that there is."""
+        values = {step: metrics.get(self.metric) for step, metrics in self.validations(trial)}
+        found = {one["path"]: one["step"] for one in self._messages(trial, "checkpoint")}
+        return [
+            {"path": path, "step": step, "metric": values.get(step), "bytes": _size(Path(path))}
+            for path, step in found.items()
+            if Path(path).exists()
+        ]
+
+    def validations(self, trial: int) -> Iterator[tuple[int, dict[str, float]]]:
+        """Yield batches and metrics of each validation of a trial, over all its attempts."""
+        for one in self._messages(trial, "validated"):
+            yield one["step"], one["metrics"]
+
+    def _messages(self, trial: int, kind: str) -> list[dict[str, Any]]:
+        written = (one for path in self._folder.attempts(trial) for one in Messages(path).new())
+        return [one for one in written if one["kind"] == kind]
 
     def _trial(self, snapshot: Snapshot, number: int) -> Trial:
         chain = snapshot.chains[number]
@@ -101,7 +134,15 @@ class Results:
         state = snapshot.state_of(number)
         if state == "paused" and self._closed:  # it is among the best of no rung, and will not be
             state = "stopped"
+        if state in ("waiting", "paused") and self._orders.of(number) in ("cancel", "kill"):
+            state = "canceled"
         return Trial(number, state, begun, hparams, metric, step, labels)
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of the files in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(one.stat().st_size for one in files if one.is_file())
 
 
 def without_secrets(hparams: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Attempt, Ending
 from lightlib.experiment.ledger.beats import Beats
 from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
+from lightlib.experiment.ledger.orders import Orders, give_order, orders_of
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.messages import Messages
@@ -33,7 +34,7 @@ from lightlib.experiment.work.trial import End, TrialHere
 _POLL = 1.0  # seconds between two looks at the ledger while nothing ends here
 _LOOK = 0.02  # seconds between two looks at the messages of the trials
 _MOST_INVALID = 100  # so many trials with hyperparameters that do not fit, and none that do, end an experiment
-EXCLUDED, LABELS, STOPPED = "excluded", "labels", "stopped"
+EXCLUDED, LABELS = "excluded", "labels"
 Show = Callable[[str], None]
 NewJob = Callable[[Attempt, Snapshot, Sequence[Slot]], Job]
 
@@ -72,6 +73,7 @@ class Worker:
         self._new_job, self._show, self._interval = new_job, show, grace / 6
         self._here: list[TrialHere] = []
         self._due = 0.0  # when to look at the ledger again, on the monotonic clock
+        self._orders = Orders()  # at the last look
         self._idle = False  # whether there was nothing to do at the last look
         self._stopping = 0  # how often the user has asked to stop
         self._ended = threading.Event()
@@ -108,8 +110,9 @@ class Worker:
         if time.monotonic() < self._due:
             return False
         self._due = time.monotonic() + _POLL
+        self._orders = orders_of(self._ledger)
         self._fill()
-        if not self._here and (self._ledger.noted(STOPPED) or self._queue.is_done()):
+        if not self._here and (self._orders.is_over or self._queue.is_done()):
             return True
         self._show_if_idle()
         return False
@@ -117,7 +120,7 @@ class Worker:
     def _fill(self) -> None:
         """Claim attempts while there are free slots."""
         count = self._config.resources.slots_per_trial
-        while not self._stopping and not self._ledger.noted(STOPPED):
+        while not self._stopping and self._orders.experiment == "run":
             if count == 0 and len(self._here) >= self._slots.total:
                 return
             slots = self._slots.take(count)
@@ -136,8 +139,9 @@ class Worker:
         """Whether there is nothing to train in a claimed attempt; such a one is ended."""
         try:
             self._catch_up(attempt)
-            decided = self._decisions.ending(attempt)
-            if decided is not None:  # by a worker that died before the trial ended
+            ordered = self._orders.of(attempt.trial) != "run"
+            decided = "canceled" if ordered else self._decisions.ending(attempt)
+            if decided is not None:  # by the user, or by a worker that died before the trial ended
                 self._ledger.end(attempt, decided, self._best(attempt) if decided == "completed" else None)
         except LostAttempt:  # this worker was taken for dead since the claim
             return True
@@ -173,7 +177,9 @@ class Worker:
 
     def _show_if_idle(self) -> None:
         if not self._here and not self._idle:
-            self._show("nothing to do here: the remaining trials run on other workers, or wait for another machine")
+            paused = "paused: `lightlib experiment resume` continues it"
+            rest = "nothing to do here: the remaining trials run on other workers, or wait for another machine"
+            self._show(paused if self._orders.experiment == "pause" else rest)
         self._idle = not self._here
 
     # events
@@ -188,12 +194,11 @@ class Worker:
     def _look(self) -> None:
         for one in list(self._here):
             one.messages(self._take)
-            if one.is_lost:
+            order = self._orders.of(one.attempt.trial)
+            if one.is_lost or self._stopping > 1 or order == "kill" or self._is_late(one):
                 one.kill()
-            elif self._stopping == 1:
+            elif self._stopping or order != "run":
                 one.interrupt()
-            elif self._stopping > 1 or self._is_late(one):
-                one.kill()
             self._end_if_over(one)
 
     def _is_late(self, one: TrialHere) -> bool:
@@ -231,7 +236,7 @@ class Worker:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
         error = one.unlogged or (self._only_invalid(end.text) if end.reason == "invalid" else None)
         if error is not None:
-            self._ledger.note(STOPPED, {"reason": "metric" if one.unlogged else "invalid", "text": error["what"]})
+            give_order(self._ledger, "cancel", text=error["what"])
             raise MisconfigurationException(**error)
 
     def _only_invalid(self, last: str) -> dict[str, str] | None:
@@ -254,6 +259,8 @@ class Worker:
 
     def _end(self, one: TrialHere, reason: Ending, text: str, best: float | None) -> None:
         again = self._follow_policies(one)
+        if reason == "interrupted" and self._orders.of(one.attempt.trial) in ("cancel", "kill"):
+            reason = "canceled"
         if reason in ("completed", "interrupted"):
             decided = self._decisions.ending(one.attempt)
             if decided is None and reason == "completed" and best is not None:

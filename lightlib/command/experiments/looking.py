@@ -1,0 +1,205 @@
+"""`lightlib experiment list`, `describe`, `trials`, `best`, `checkpoints`: they change nothing."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import shlex
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightlib.command.experiments.names import folder_of, near, trial_or_all
+from lightlib.errors import MisconfigurationException, closest, nearest
+from lightlib.experiment.work.folder import FILE, ExperimentFolder
+from lightlib.experiment.work.open import open_ledger
+from lightlib.experiment.work.results import Results, Trial, described
+
+_FAILED = 1  # exit code
+
+
+def results_of(folder: ExperimentFolder) -> Results:
+    """Return the results of an experiment at this moment."""
+    with open_ledger(folder, folder.config) as ledger:
+        return Results(folder, folder.config, ledger)
+
+
+def experiments(options: argparse.Namespace) -> int:
+    """Print the experiments below a folder."""
+    rows = [("experiment", "state", "searcher", "trials", "metric", "best", "labels")]
+    found = []
+    for path in sorted(one.parent for one in Path(options.root).glob(f"**/{FILE}")):
+        folder = ExperimentFolder(path)
+        config, results = folder.config, results_of(folder)
+        if options.label is not None and options.label not in config.labels:
+            continue
+        best = results.best
+        found.append(
+            {
+                "path": str(path),
+                "name": config.name,
+                "state": results.state,
+                "searcher": config.searcher.name,
+                "trials": dict(results.states),
+                "metric": results.metric,
+                "best": None if best is None else as_plain(best),
+                "labels": [*config.labels],
+            }
+        )
+        value = "" if best is None else f"{best.metric:.6g}"
+        names = (str(near(path)), results.state, str(config.searcher.name), str(len(results.trials)))
+        rows.append((*names, results.metric, value, ", ".join(config.labels)))
+    if options.json:
+        print(json.dumps(found))
+    elif len(rows) == 1:
+        print(f"There is no experiment below {options.root!r}. `lightlib experiment run FILE` begins one.")
+    else:
+        _print_table(rows, right=(3, 5))
+    return 0
+
+
+def describe(options: argparse.Namespace) -> int:
+    """Print the settings and the state of an experiment."""
+    folder = folder_of(options.experiment)
+    config, results = folder.config, results_of(folder)
+    best = results.best
+    facts = {
+        "name": config.name,
+        "description": config.description,
+        "labels": [*config.labels],
+        "folder": str(near(folder.path)),
+        "state": results.state,
+        "trials": dict(results.states),
+        "searcher": config.searcher.plain(),
+        "seed": config.reproducibility.experiment_seed,
+        "slots per trial": config.resources.slots_per_trial,
+        "best": None if best is None else as_plain(best),
+    }
+    if options.json:
+        print(json.dumps(facts))
+        return 0
+    for name, value in facts.items():
+        if value not in (None, "", [], {}):
+            print(f"{name + ':':<17}{_text(value)}")
+    return 0
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(one)}" for key, one in value.items() if one not in (None, [], {}, ()))
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def trials(options: argparse.Namespace) -> int:
+    """Print the trials of an experiment."""
+    results = results_of(folder_of(options.experiment))
+    if options.json:
+        print(json.dumps([as_plain(one) for one in results.trials]))
+        return 0
+    rows = [("trial", "state", "attempts", results.metric, "batches", "hyperparameters")]
+    for one in results.trials:
+        value = "" if one.metric is None else f"{one.metric:.6g}"
+        step = "" if one.step is None else f"{one.step:,}"
+        rows.append((str(one.number), one.state, str(one.attempts), value, step, described(one.hparams)))
+    _print_table(rows, right=(0, 2, 3, 4))
+    return 0
+
+
+def best(options: argparse.Namespace) -> int:
+    """Print the best trial and its checkpoint, which may be copied."""
+    results = results_of(folder_of(options.experiment))
+    found = results.best if options.by is None else _best_by(results, options)
+    if found is None:
+        print("no trial has completed")
+        return _FAILED
+    checkpoint = results.checkpoint(found)
+    if options.copy is not None:
+        _copy(checkpoint, Path(options.copy), found)
+    if options.json:
+        print(json.dumps({**as_plain(found), "checkpoint": checkpoint and str(checkpoint)}))
+        return 0
+    metric = options.by or results.metric
+    print(f"trial {found.number}, {metric} {found.metric:.6g} after {found.step:,} batches")
+    for key, value in found.hparams.items():
+        print(f"  {key}: {value}")
+    if checkpoint is not None:
+        print(f"  checkpoint: {near(checkpoint)}")
+    return 0
+
+
+def _best_by(results: Results, options: argparse.Namespace) -> Trial | None:
+    """Return the best trial by another metric of its validations."""
+    sign = -1.0 if options.largest else 1.0
+    found, names = [], set[str]()
+    for one in results.trials:
+        for step, metrics in results.validations(one.number):
+            names.update(metrics)
+            value = metrics.get(options.by)
+            if value is not None and math.isfinite(value):
+                found.append((sign * value, one.number, step, dataclasses.replace(one, metric=value, step=step)))
+    if not found and names:
+        raise MisconfigurationException(
+            f"No trial has validated {options.by!r}.{nearest(options.by, sorted(names))}",
+            expected=f"one of {', '.join(sorted(names))}.",
+            fix=f"--by {shlex.quote(closest(options.by, sorted(names)) or results.metric)}",
+        )
+    return min(found)[-1] if found else None
+
+
+def _copy(checkpoint: Path | None, target: Path, trial: Trial) -> None:
+    if checkpoint is None:
+        raise MisconfigurationException(
+            f"Trial {trial.number} has no checkpoint.",
+            expected="a checkpoint of its best validation, or its last one.",
+            fix="lightlib experiment checkpoints lists those that there are.",
+        )
+    if target.exists():
+        raise MisconfigurationException(
+            f"--copy {str(target)!r}: this file exists.",
+            expected="a path that does not exist.",
+            fix="another path, or delete the file.",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (shutil.copytree if checkpoint.is_dir() else shutil.copyfile)(checkpoint, target)
+
+
+def checkpoints(options: argparse.Namespace) -> int:
+    """Print the checkpoints that there are."""
+    where, trial = trial_or_all(options.experiment)
+    results = results_of(folder_of(where))
+    rows = [("trial", "batches", results.metric, "MB", "checkpoint")]
+    found = []
+    for one in results.trials:
+        if trial in (None, one.number):
+            found += [{"trial": one.number, **each} for each in results.checkpoints(one.number)]
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    for each in found:
+        value = "" if each["metric"] is None else f"{each['metric']:.6g}"
+        size = f"{each['bytes'] / 1e6:,.1f}"
+        rows.append((str(each["trial"]), f"{each['step']:,}", value, size, str(near(Path(each["path"])))))
+    _print_table(rows, right=(0, 1, 2, 3))
+    return 0
+
+
+def as_plain(trial: Trial) -> dict[str, Any]:
+    """Return a trial as JSON has it, in which no number is infinite."""
+    metric = trial.metric if trial.metric is None or math.isfinite(trial.metric) else None
+    return {**dataclasses.asdict(trial), "metric": metric}
+
+
+def _print_table(rows: Sequence[tuple[str, ...]], right: Collection[int]) -> None:
+    """Print rows with aligned columns; the numbers of those that are aligned at the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            text.rjust(width) if at in right else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())

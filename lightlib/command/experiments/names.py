@@ -1,0 +1,50 @@
+"""Names of experiments and trials on the command line."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from lightlib.errors import MisconfigurationException, closest, nearest
+from lightlib.experiment.work.folder import FILE, ROOT, ExperimentFolder
+
+
+def folder_of(text: str) -> ExperimentFolder:
+    """Return the folder of an experiment that has begun."""
+    for path in (Path(text), Path(ROOT) / text):
+        if (path / FILE).is_file():
+            return ExperimentFolder(path)
+    folders = sorted(one.parent for one in Path(ROOT).glob(f"**/{FILE}"))
+    known = [*map(str, folders), *(one.name for one in folders)]
+    listed = f", one of {', '.join(map(str, folders))}" if folders else ""
+    raise MisconfigurationException(
+        f"There is no experiment {text!r}.{nearest(text, known)}",
+        expected=f"the folder of an experiment{listed}.",
+        fix=f"lightlib experiment trials {shlex.quote(closest(text, known) or 'experiments/NAME')}",
+    )
+
+
+def trial_of(text: str) -> tuple[str, int, int | None]:
+    """Return experiment, trial and attempt of ``EXPERIMENT/TRIAL[/ATTEMPT]``."""
+    words = text.rstrip("/").split("/")
+    numbers: list[int] = []
+    while words and words[-1].isdecimal() and len(numbers) < 2:
+        numbers.insert(0, int(words.pop()))
+    if not numbers or not words:
+        raise MisconfigurationException(
+            f"{text!r} is no trial.",
+            expected="EXPERIMENT/TRIAL, with the number of the trial.",
+            fix=f"lightlib experiment logs {text}/0",
+        )
+    return "/".join(words), numbers[0], numbers[1] if len(numbers) > 1 else None
+
+
+def trial_or_all(text: str) -> tuple[str, int | None]:
+    """Return experiment and trial of ``EXPERIMENT[/TRIAL]``; None for all trials."""
+    above, _, last = text.rstrip("/").rpartition("/")
+    return (above, int(last)) if above and last.isdecimal() else (text, None)
+
+
+def near(path: Path) -> Path:
+    """Return a path as seen from here, if it is below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,57 @@
+"""`lightlib experiment pause`, `resume`, `cancel`, `kill`: orders that all workers follow."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from lightlib.command.experiments.names import folder_of, trial_or_all
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment.ledger.orders import Order, give_order, orders_of
+from lightlib.experiment.work.open import open_ledger
+from lightlib.experiment.work.results import Results
+
+
+def pause(options: argparse.Namespace) -> int:
+    """Let all trials save a checkpoint and give back their slots."""
+    return _order(options, "pause", "paused: running trials save a checkpoint; `lightlib experiment resume` continues")
+
+
+def resume(options: argparse.Namespace) -> int:
+    """Let a paused experiment continue."""
+    return _order(options, "run", "continues, with the workers that run; `lightlib experiment work` is another one")
+
+
+def cancel(options: argparse.Namespace) -> int:
+    """End an experiment or a trial after a checkpoint."""
+    return _order(options, "cancel", "canceled: running trials save a checkpoint and end")
+
+
+def kill(options: argparse.Namespace) -> int:
+    """End an experiment or a trial at once."""
+    return _order(options, "kill", "killed: running trials end at once")
+
+
+def _order(options: argparse.Namespace, order: Order, done: str) -> int:
+    name = options.experiment
+    where, trial = trial_or_all(name) if order in ("cancel", "kill") else (name, None)
+    folder = folder_of(where)
+    with open_ledger(folder, folder.config) as ledger:
+        results = Results(folder, folder.config, ledger)
+        states = {one.number: one.state for one in results.trials}
+        if trial is not None and trial not in states:
+            raise MisconfigurationException(
+                f"There is no trial {trial} in {where!r}, which has {len(states)}.",
+                expected="the number of a trial that has been created.",
+                fix=f"lightlib experiment trials {shlex.quote(where)} lists them.",
+            )
+        state = results.state if trial is None else states[trial]
+        if state not in ("running", "waiting", "paused"):
+            print(f"{name} is {state}; there is nothing to {'resume' if order == 'run' else order}.")
+            return 0
+        if order == "run" and orders_of(ledger).experiment == "run":
+            print(f"{name} is not paused.")
+            return 0
+        give_order(ledger, order, trial)
+    print(f"{name} {'is ' if order != 'run' else ''}{done}.")
+    return 0
