@@ -14,6 +14,7 @@ from typing import Any
 
 from lightlib.command.experiments.names import folder_of, near, trial_or_all
 from lightlib.errors import MisconfigurationException, closest, nearest
+from lightlib.experiment.work.checkpoints import checkpoints_of, messages_of
 from lightlib.experiment.work.folder import FILE, ExperimentFolder
 from lightlib.experiment.work.open import open_ledger
 from lightlib.experiment.work.results import Results, Trial, described
@@ -112,8 +113,9 @@ def trials(options: argparse.Namespace) -> int:
 
 def best(options: argparse.Namespace) -> int:
     """Print the best trial and its checkpoint, which may be copied."""
-    results = results_of(folder_of(options.experiment))
-    found = results.best if options.by is None else _best_by(results, options)
+    folder = folder_of(options.experiment)
+    results = results_of(folder)
+    found = results.best if options.by is None else _best_by(folder, results, options)
     if found is None:
         print("no trial has completed")
         return _FAILED
@@ -132,12 +134,13 @@ def best(options: argparse.Namespace) -> int:
     return 0
 
 
-def _best_by(results: Results, options: argparse.Namespace) -> Trial | None:
+def _best_by(folder: ExperimentFolder, results: Results, options: argparse.Namespace) -> Trial | None:
     """Return the best trial by another metric of its validations."""
     sign = -1.0 if options.largest else 1.0
     found, names = [], set[str]()
     for one in results.trials:
-        for step, metrics in results.validations(one.number):
+        for message in messages_of(folder, one.number, "validated"):
+            step, metrics = message["step"], message["metrics"]
             names.update(metrics)
             value = metrics.get(options.by)
             if value is not None and math.isfinite(value):
@@ -171,19 +174,17 @@ def _copy(checkpoint: Path | None, target: Path, trial: Trial) -> None:
 def checkpoints(options: argparse.Namespace) -> int:
     """Print the checkpoints that there are."""
     where, trial = trial_or_all(options.experiment)
-    results = results_of(folder_of(where))
-    rows = [("trial", "batches", results.metric, "MB", "checkpoint")]
-    found = []
-    for one in results.trials:
-        if trial in (None, one.number):
-            found += [{"trial": one.number, **each} for each in results.checkpoints(one.number)]
+    folder = folder_of(where)
+    results = results_of(folder)
+    numbers = [one.number for one in results.trials if trial in (None, one.number)]
+    found = [one for number in numbers for one in checkpoints_of(folder, number, results.metric)]
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps([{**dataclasses.asdict(one), "path": str(one.path), "bytes": one.bytes} for one in found]))
         return 0
-    for each in found:
-        value = "" if each["metric"] is None else f"{each['metric']:.6g}"
-        size = f"{each['bytes'] / 1e6:,.1f}"
-        rows.append((str(each["trial"]), f"{each['step']:,}", value, size, str(near(Path(each["path"])))))
+    rows = [("trial", "batches", results.metric, "MB", "checkpoint")]
+    for one in found:
+        value = "" if one.metric is None else f"{one.metric:.6g}"
+        rows.append((str(one.trial), f"{one.step:,}", value, f"{one.bytes / 1e6:,.1f}", str(near(one.path))))
     _print_table(rows, right=(0, 1, 2, 3))
     return 0
 

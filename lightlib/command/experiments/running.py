@@ -15,6 +15,8 @@ from lightlib.command.experiments.names import folder_of, near
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.ledger.orders import orders_of
+from lightlib.experiment.ledger.snapshot import ENDED
+from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results
@@ -57,6 +59,9 @@ def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots
         worker.run()
         results, orders = Results(folder, config, ledger), orders_of(ledger)
         _print(_summary(results))
+        if results.state in ENDED:
+            ended = [one.number for one in results.trials if one.state in ENDED]
+            collect(folder, config, ended, at_end=True)
     if orders.is_over:
         _print(f"The experiment was canceled{f': {orders.text}' if orders.text else '.'}")
         return _CANCELED

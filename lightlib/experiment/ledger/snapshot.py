@@ -8,6 +8,7 @@ from typing import Any, Literal
 from lightlib.experiment.ledger.attempt import CONTINUES, Attempt
 
 State = Literal["waiting", "running", "paused", "completed", "stopped", "errored", "invalid", "canceled"]
+ENDED: tuple[State, ...] = ("completed", "stopped", "errored", "invalid", "canceled")
 _STATES: dict[str, State] = {
     "failed": "errored",
     "lost": "waiting",

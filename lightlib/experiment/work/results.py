@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from lightlib.experiment.file.masks import masked_at
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import Snapshot, State
-from lightlib.experiment.messages import Messages
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.space import Space
+from lightlib.experiment.work.checkpoints import messages_of
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.source import source_of
 
@@ -100,29 +100,10 @@ class Results:
     def checkpoint(self, trial: Trial) -> Path | None:
         """Return the checkpoint of a trial's best validation; its last one if that was not kept, or None."""
         attempts = self._folder.attempts(trial.number)
-        written = self._messages(trial.number, "checkpoint")
+        written = messages_of(self._folder, trial.number, "checkpoint")
         found = [Path(one["path"]) for one in written if one["step"] == trial.step and Path(one["path"]).name != LAST]
         last = [path / "checkpoints" / LAST for path in reversed(attempts)]
         return next((path for path in (*reversed(found), *last) if path.exists()), None)
-
-    def checkpoints(self, trial: int) -> list[dict[str, Any]]:
-        """Return path, batches, metric at these and bytes of each checkpoint of a trial that there is."""
-        values = {step: metrics.get(self.metric) for step, metrics in self.validations(trial)}
-        found = {one["path"]: one["step"] for one in self._messages(trial, "checkpoint")}
-        return [
-            {"path": path, "step": step, "metric": values.get(step), "bytes": _size(Path(path))}
-            for path, step in found.items()
-            if Path(path).exists()
-        ]
-
-    def validations(self, trial: int) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yield batches and metrics of each validation of a trial, over all its attempts."""
-        for one in self._messages(trial, "validated"):
-            yield one["step"], one["metrics"]
-
-    def _messages(self, trial: int, kind: str) -> list[dict[str, Any]]:
-        written = (one for path in self._folder.attempts(trial) for one in Messages(path).new())
-        return [one for one in written if one["kind"] == kind]
 
     def _trial(self, snapshot: Snapshot, number: int) -> Trial:
         chain = snapshot.chains[number]
@@ -137,12 +118,6 @@ class Results:
         if state in ("waiting", "paused") and self._orders.of(number) in ("cancel", "kill"):
             state = "canceled"
         return Trial(number, state, begun, hparams, metric, step, labels)
-
-
-def _size(path: Path) -> int:
-    """Return the bytes of a file, or of the files in a folder."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(one.stat().st_size for one in files if one.is_file())
 
 
 def without_secrets(hparams: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from lightlib.experiment.ledger.beats import Beats
 from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
 from lightlib.experiment.ledger.orders import Orders, give_order, orders_of
 from lightlib.experiment.ledger.queue import Queue
-from lightlib.experiment.ledger.snapshot import Snapshot
+from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.work import processes
+from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.logs import LogFile
@@ -232,6 +233,7 @@ class Worker:
             end = End("canceled")
         try:
             self._end(one, end.reason, end.text, best)
+            self._collect(one.attempt.trial)
         except LostAttempt:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
         error = one.unlogged or (self._only_invalid(end.text) if end.reason == "invalid" else None)
@@ -279,6 +281,11 @@ class Worker:
         limit = self._config.max_restarts
         then = f"restart {failures} of {limit}" if again and failures <= limit else "no restart"
         self._show(f"{one.name}: {text}; {then}")
+
+    def _collect(self, trial: int) -> None:
+        """Delete the checkpoints of a trial that is not to continue, except those that the experiment keeps."""
+        if self._ledger.snapshot().state_of(trial) in ENDED:
+            collect(self._folder, self._config, [trial], at_end=False)
 
     def _follow_policies(self, one: TrialHere) -> bool:
         """Label the trial with the log policies that its output matched; return whether it may restart."""

@@ -144,6 +144,7 @@ def test_checkpoints_and_validations(tmp_path, policy, kept):
         tmp_path,
         f"""
         checkpoint_policy: {policy}
+        checkpoint_storage: {{save_trial_latest: 99}}
         perform_initial_validation: true
         min_checkpoint_period: {{batches: 5}}
         reproducibility: {{experiment_seed: 3}}
