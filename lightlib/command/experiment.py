@@ -28,7 +28,8 @@ _ACTIONS = {  # imported on use: they need Optuna
     "logs": f"{_HERE}.logs:logs",
     "list": f"{_HERE}.looking:experiments",
     **{name: f"{_HERE}.looking:{name}" for name in ("describe", "trials", "best", "checkpoints")},
-    **{name: f"{_HERE}.ordering:{name}" for name in ("pause", "resume", "cancel", "kill")},
+    **{name: f"{_HERE}.ordering:{name}" for name in ("pause", "resume", "cancel", "kill", "retry")},
+    "continue": f"{_HERE}.ordering:extend",
 }
 
 
@@ -67,6 +68,11 @@ def add_commands(commands: Any) -> None:
         known = commands.choices.get(name)
         one = known or commands.add_parser(name, help=help_text, allow_abbrev=False)
         one.add_argument("experiment", metavar=text, help="its folder")
+    more = commands.add_parser("continue", help="let an experiment have more trials", allow_abbrev=False)
+    more.add_argument("experiment", metavar="EXPERIMENT", help="its folder")
+    more.add_argument("--max-trials", metavar="N", type=int, required=True, help="as many in all")
+    again = commands.add_parser("retry", help="let a trial that has failed run again", allow_abbrev=False)
+    again.add_argument("trial", metavar="EXPERIMENT/TRIAL", help="the folder, and the number of the trial")
     for name in ("list", "describe", "trials", "best", "checkpoints"):
         commands.choices[name].add_argument("--json", action="store_true", help="for programs")
     logs = commands.add_parser("logs", help="the output of a trial, over its attempts", allow_abbrev=False)

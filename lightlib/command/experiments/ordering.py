@@ -1,4 +1,4 @@
-"""`lightlib experiment pause`, `resume`, `cancel`, `kill`: orders that all workers follow."""
+"""`lightlib experiment pause`, `resume`, `cancel`, `kill`, `continue` and `retry`."""
 
 from __future__ import annotations
 
@@ -32,20 +32,62 @@ def kill(options: argparse.Namespace) -> int:
     return _order(options, "kill", "killed: running trials end at once")
 
 
+def extend(options: argparse.Namespace) -> int:
+    """Let an experiment have more trials."""
+    folder = folder_of(options.experiment)
+    folder.extend(options.max_trials)
+    print(f"{options.experiment} has {options.max_trials} trials now. {_worker(options.experiment)}")
+    return 0
+
+
+def retry(options: argparse.Namespace) -> int:
+    """Let a trial that has failed or was canceled run again, from its newest checkpoint."""
+    where, trial = trial_or_all(options.trial)
+    if trial is None:
+        raise MisconfigurationException(
+            f"{options.trial!r} is no trial.",
+            expected="EXPERIMENT/TRIAL, with the number of the trial.",
+            fix=f"lightlib experiment retry {shlex.quote(where)}/0",
+        )
+    folder = folder_of(where)
+    with open_ledger(folder, folder.config) as ledger:
+        state = _known(Results(folder, folder.config, ledger), where, trial)
+        if orders_of(ledger).is_over:
+            print(f"{where} is canceled: no trial of it runs again.")
+            return 0
+        if state not in ("errored", "canceled"):
+            print(f"{options.trial} is {state}; only a trial that has failed or was canceled is tried again.")
+            return 0
+        give_order(ledger, "run", trial)
+        ledger.add(ledger.snapshot().last(trial).successor("retried"))
+    print(f"{options.trial} is tried again. {_worker(where)}")
+    return 0
+
+
+def _worker(experiment: str) -> str:
+    words = shlex.join(["lightlib", "experiment", "work", experiment])
+    return f"Workers that run take it up; `{words}` is another one."
+
+
+def _known(results: Results, where: str, trial: int) -> str:
+    """Return the state of a trial."""
+    states = {one.number: one.state for one in results.trials}
+    if trial not in states:
+        raise MisconfigurationException(
+            f"There is no trial {trial} in {where!r}, which has {len(states)}.",
+            expected="the number of a trial that has been created.",
+            fix=f"lightlib experiment trials {shlex.quote(where)} lists them.",
+        )
+    return states[trial]
+
+
 def _order(options: argparse.Namespace, order: Order, done: str) -> int:
     name = options.experiment
     where, trial = trial_or_all(name) if order in ("cancel", "kill") else (name, None)
     folder = folder_of(where)
     with open_ledger(folder, folder.config) as ledger:
         results = Results(folder, folder.config, ledger)
-        states = {one.number: one.state for one in results.trials}
-        if trial is not None and trial not in states:
-            raise MisconfigurationException(
-                f"There is no trial {trial} in {where!r}, which has {len(states)}.",
-                expected="the number of a trial that has been created.",
-                fix=f"lightlib experiment trials {shlex.quote(where)} lists them.",
-            )
-        state = results.state if trial is None else states[trial]
+        state = results.state if trial is None else _known(results, where, trial)
         if state not in ("running", "waiting", "paused"):
             print(f"{name} is {state}; there is nothing to {'resume' if order == 'run' else order}.")
             return 0

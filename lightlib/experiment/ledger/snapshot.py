@@ -74,8 +74,13 @@ class Snapshot:
         return [one for one in last if one.ended_as in ("lost", "interrupted")]
 
     def failures(self, trial: int) -> int:
-        """Return how many attempts of a trial have failed by themselves; lost and interrupted ones do not count."""
-        return sum(one.ended_as == "failed" for one in self.chains[trial])
+        """Return how many attempts of a trial have failed by themselves, since the user has had it tried again.
+
+        Lost and interrupted ones do not count.
+        """
+        chain = self.chains[trial]
+        first = max((at for at, one in enumerate(chain) if one.reason == "retried"), default=0)
+        return sum(one.ended_as == "failed" for one in chain[first:])
 
     def state_of(self, trial: int) -> State:
         """Return the state of a trial that users are shown."""

@@ -79,6 +79,30 @@ class ExperimentFolder:
             save(begun, self.path / FILE)
         return begun
 
+    def extend(self, max_trials: int) -> None:
+        """Let an experiment that has begun have more trials.
+
+        Raises:
+            ConfigError: It has as many, or its searcher cannot have more.
+        """
+        stored = self.config
+        place = stored.places.below("searcher.max_trials")
+        if stored.searcher.has_rungs or stored.searcher.max_trials is None:
+            place.refuse(
+                f"cannot grow: the trials of {stored.searcher.name!r} follow from its other settings.",
+                "a searcher of which the number of trials is free, such as random.",
+                "begin another experiment, with another `name:`.",
+            )
+        if max_trials <= stored.searcher.max_trials:
+            place.refuse(
+                f"is {stored.searcher.max_trials}, and {max_trials} is not more.",
+                "a larger number of trials.",
+                f"--max-trials {2 * stored.searcher.max_trials}",
+            )
+        new = read(self.path / FILE, [f"searcher.max_trials={max_trials}"])
+        changed(stored, new, continued=True)
+        save(new, self.path / FILE)
+
     def attempt(self, trial: int, attempt: int) -> Path:
         """Return the folder of an attempt."""
         return self.path / TRIALS / f"{trial:04d}" / f"attempt-{attempt}"

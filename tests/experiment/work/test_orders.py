@@ -124,3 +124,36 @@ def test_looking_at_experiments(tmp_path):
     assert {Path(one["path"]).name for one in found} >= {"last.ckpt"}
     assert all(one["bytes"] == Path(one["path"]).stat().st_size for one in found)
     assert project.command("experiment", "checkpoints", "search").count(".ckpt") >= 3
+
+
+@pytest.mark.processes
+def test_more_trials_and_another_try(tmp_path):
+    """Two trials fail; one is tried again after the fault is gone; then there are two more trials."""
+    model = MODEL.replace(
+        "step in self.hparams.fails_at", "step in self.hparams.fails_at and not (SEEN / 'mended').exists()"
+    )
+    project = Project(
+        tmp_path,
+        """
+        max_restarts: 0
+        fit: {model: {init_args: {fails_at: [6]}}}
+        searcher: {name: random, metric: val_loss, max_trials: 2}
+        """,
+        model,
+    )
+    project.run(code=1)
+    assert [one.state for one in project.trials()] == ["errored", "errored"]
+    (project.seen / "mended").touch()
+    assert "tried again" in project.command("experiment", "retry", "search/1")
+    assert "is 2, and 2 is not more" in project.command("experiment", "continue", "search", "--max-trials", "2", code=2)
+    assert "has 4 trials now" in project.command("experiment", "continue", "search", "--max-trials", "4")
+    project.command("experiment", "work", "search", "--slots", "2")
+    assert [(one.state, one.attempts) for one in project.trials()] == [
+        ("errored", 1),
+        ("completed", 2),
+        ("completed", 1),
+        ("completed", 1),
+    ]
+    assert "only a trial that has failed" in project.command("experiment", "retry", "search/2")
+    assert "'search' is no trial" in project.command("experiment", "retry", "search", code=2)
+    assert "is now 2 instead of 4" in project.run(code=2)
