@@ -22,66 +22,76 @@ examples
 
 
 _HERE = "lightlib.command.experiments"
-_ACTIONS = {  # imported on use: they need Optuna
-    "run": f"{_HERE}.running:run",
-    "work": f"{_HERE}.running:work",
-    "logs": f"{_HERE}.logs:logs",
-    "list": f"{_HERE}.looking:experiments",
-    **{name: f"{_HERE}.looking:{name}" for name in ("describe", "trials", "best", "checkpoints")},
-    **{name: f"{_HERE}.ordering:{name}" for name in ("pause", "resume", "cancel", "kill", "retry")},
-    "continue": f"{_HERE}.ordering:extend",
+_ONE, _PART = "EXPERIMENT", "EXPERIMENT[/TRIAL]"
+_ACTIONS = {  # by name: module and function, imported on use, because they need Optuna; first argument; help
+    "run": ("running:run", "FILE", "run the trials of a file until all are done"),
+    "create": ("running:create", "FILE", "begin an experiment that workers run"),
+    "work": ("running:work", _ONE, "run trials of an experiment that has begun"),
+    "list": ("looking:experiments", "", "the experiments that there are"),
+    "describe": ("looking:describe", _ONE, "the settings and the state of an experiment"),
+    "trials": ("looking:trials", _ONE, "the trials of an experiment"),
+    "watch": ("watching:watch", _ONE, "the state of an experiment while it runs"),
+    "open": ("watching:dashboard", _ONE, "optuna-dashboard on this machine, until Ctrl-C"),
+    "logs": ("logs:logs", "EXPERIMENT/TRIAL[/ATTEMPT]", "the output of a trial, over its attempts"),
+    "best": ("looking:best", _ONE, "the best trial and its checkpoint"),
+    "checkpoints": ("looking:checkpoints", _PART, "the checkpoints of an experiment or a trial"),
+    "pause": ("ordering:pause", _ONE, "let its trials save a checkpoint and give back their slots"),
+    "resume": ("ordering:resume", _ONE, "let a paused experiment continue"),
+    "cancel": ("ordering:cancel", _PART, "end an experiment or a trial after a checkpoint"),
+    "kill": ("ordering:kill", _PART, "end an experiment or a trial at once"),
+    "continue": ("ordering:extend", _ONE, "let an experiment have more trials"),
+    "retry": ("ordering:retry", "EXPERIMENT/TRIAL", "let a trial that has failed run again"),
+    "fork": ("forking:fork", "EXPERIMENT[/TRIAL]|CHECKPOINT", "begin an experiment from another one"),
+}
+INSTEAD = {  # commands of Determined that lightlib does not have
+    "archive": "mv experiments/NAME archive/NAME, because an experiment is its folder",
+    "move": "mv experiments/NAME experiments/WORKSPACE/PROJECT/NAME, because an experiment is its folder",
+    "delete": "rm -r experiments/NAME, because an experiment is its folder",
+    "label": "change `labels:` in its file, and run it again",
+    "set-gc": "change `checkpoint_storage:` in its file, and run it again",
+    "download": "lightlib experiment best EXPERIMENT --copy FILE",
 }
 
 
 def add_commands(commands: Any) -> None:
     """Add the commands of `lightlib experiment`."""
-    run = commands.add_parser("run", help="run the trials of a file until all are done", allow_abbrev=False)
-    run.add_argument("file", metavar="FILE", help="the experiment file")
-    run.add_argument("context", metavar="CONTEXT", nargs="?", help="the folder of your code (default: the file's)")
-    run.add_argument(
-        "--root", metavar="FOLDER", default="experiments", help="of all experiments (default: %(default)s)"
-    )
-    run.add_argument(
-        "--config", metavar="KEY=VALUE", action="append", default=[], help="a value in place of the file's (repeatable)"
-    )
-    work = commands.add_parser("work", help="run trials of an experiment that has begun", allow_abbrev=False)
-    work.add_argument("experiment", metavar="EXPERIMENT", help="its folder")
-    for one in (run, work):
-        one.add_argument("--slots", default="auto", help="auto, how many (2), or which (0,1,3); default: %(default)s")
-    listed = commands.add_parser("list", help="the experiments that there are", allow_abbrev=False)
-    listed.add_argument("--root", metavar="FOLDER", default="experiments", help="of them (default: %(default)s)")
-    listed.add_argument("--label", help="only those with this label")
-    best = commands.add_parser("best", help="the best trial and its checkpoint", allow_abbrev=False)
+    parsers = {}
+    for name, (_, first, about) in _ACTIONS.items():
+        one = parsers[name] = commands.add_parser(name, help=about, allow_abbrev=False)
+        one.set_defaults(action=name)
+        if first == "FILE":
+            one.add_argument("file", metavar=first, help="the experiment file")
+        elif first:
+            one.add_argument("experiment", metavar=first, help="its folder, and the number of a trial")
+    for name in ("run", "create"):
+        context = "the folder of your code (default: the file's)"
+        parsers[name].add_argument("context", metavar="CONTEXT", nargs="?", help=context)
+    for name in ("run", "create", "list"):
+        root = "of all experiments (default: %(default)s)"
+        parsers[name].add_argument("--root", metavar="FOLDER", default="experiments", help=root)
+    for name in ("run", "create", "fork"):
+        value = "a value in place of the file's (repeatable)"
+        parsers[name].add_argument("--config", metavar="KEY=VALUE", action="append", default=[], help=value)
+    for name in ("run", "work"):
+        slots = "auto, how many (2), or which (0,1,3); default: %(default)s"
+        parsers[name].add_argument("--slots", default="auto", help=slots)
+    for name in ("list", "describe", "trials", "best", "checkpoints"):
+        parsers[name].add_argument("--json", action="store_true", help="for programs")
+    parsers["list"].add_argument("--label", help="only those with this label")
+    parsers["fork"].add_argument("--name", help="of the new experiment (default: the old one with a number)")
+    parsers["continue"].add_argument("--max-trials", metavar="N", type=int, required=True, help="as many in all")
+    best = parsers["best"]
     best.add_argument("--by", metavar="METRIC", help="another metric of the validations; less is better")
     best.add_argument("--largest", action="store_true", help="more of the metric of --by is better")
     best.add_argument("--copy", metavar="FILE", help="copy the checkpoint")
-    for name, text, help_text in (
-        ("describe", "EXPERIMENT", "the settings and the state of an experiment"),
-        ("trials", "EXPERIMENT", "the trials of an experiment"),
-        ("best", "EXPERIMENT", ""),
-        ("checkpoints", "EXPERIMENT[/TRIAL]", "the checkpoints of an experiment or a trial"),
-        ("pause", "EXPERIMENT", "let its trials save a checkpoint and give back their slots"),
-        ("resume", "EXPERIMENT", "let a paused experiment continue"),
-        ("cancel", "EXPERIMENT[/TRIAL]", "end an experiment or a trial after a checkpoint"),
-        ("kill", "EXPERIMENT[/TRIAL]", "end an experiment or a trial at once"),
-    ):
-        known = commands.choices.get(name)
-        one = known or commands.add_parser(name, help=help_text, allow_abbrev=False)
-        one.add_argument("experiment", metavar=text, help="its folder")
-    more = commands.add_parser("continue", help="let an experiment have more trials", allow_abbrev=False)
-    more.add_argument("experiment", metavar="EXPERIMENT", help="its folder")
-    more.add_argument("--max-trials", metavar="N", type=int, required=True, help="as many in all")
-    again = commands.add_parser("retry", help="let a trial that has failed run again", allow_abbrev=False)
-    again.add_argument("trial", metavar="EXPERIMENT/TRIAL", help="the folder, and the number of the trial")
-    for name in ("list", "describe", "trials", "best", "checkpoints"):
-        commands.choices[name].add_argument("--json", action="store_true", help="for programs")
-    logs = commands.add_parser("logs", help="the output of a trial, over its attempts", allow_abbrev=False)
-    logs.add_argument("trial", metavar="EXPERIMENT/TRIAL[/ATTEMPT]", help="its folder, and the number of the trial")
+    logs = parsers["logs"]
     logs.add_argument("--rank", type=int, help="of this process only")
     logs.add_argument("--grep", metavar="PATTERN", help="only lines in which this regular expression is found")
     logs.add_argument("--follow", action="store_true", help="wait for more until the trial has ended")
-    for name in _ACTIONS:
-        commands.choices[name].set_defaults(action=name)
+    dashboard = parsers["open"]
+    dashboard.add_argument("--host", default="127.0.0.1", help="to listen on (default: %(default)s)")
+    dashboard.add_argument("--port", type=int, default=8080, help="default: %(default)s")
+    dashboard.add_argument("--allow-remote", action="store_true", help="a host that others reach: it has no login")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -95,6 +105,6 @@ def run(options: argparse.Namespace) -> int:
     import optuna  # optional: optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    module, _, name = _ACTIONS[options.action].partition(":")
-    action: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), name)
+    module, _, name = _ACTIONS[options.action][0].partition(":")
+    action: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"{_HERE}.{module}"), name)
     return action(options)

@@ -75,6 +75,11 @@ _MODULES = {
     "experiment": "lightlib.command.experiment",
 }
 
+_INSTEAD = {  # commands of Determined that lightlib does not have
+    "run": "a job of any command is for a scheduler, such as sbatch; trials may be commands: lightlib experiment run",
+    "model": "the registry of MLflow: mlflow.register_model",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status: 0 done, 1 failed, 2 invalid arguments.
@@ -115,6 +120,8 @@ def _without_command(words: Sequence[str]) -> int:
         return 0
     if words[0].startswith("-"):
         _refuse(f"`{words[0]}` was given without a command.", f"lightlib fit {' '.join(words)}")
+    if words[0] in _INSTEAD:
+        _refuse_absent(f"lightlib {words[0]}", _INSTEAD[words[0]])
     known = (*RUNS, *_MODULES)
     meant = closest(words[0], known)
     raise LightlibError(
@@ -132,8 +139,14 @@ def _refuse(what: str, fix: str) -> NoReturn:
     raise LightlibError(what, expected=f"one of {', '.join((*RUNS, *_MODULES))} first.", fix=fix)
 
 
+def _refuse_absent(command: str, instead: str) -> NoReturn:
+    raise LightlibError(f"There is no command `{command}`.", expected="a command that `--help` lists.", fix=instead)
+
+
 def _other(command: str, words: Sequence[str]) -> int:
     module: Any = importlib.import_module(_MODULES[command])
+    if words and words[0] in getattr(module, "INSTEAD", ()):
+        _refuse_absent(f"lightlib {command} {words[0]}", module.INSTEAD[words[0]])
     about = next(line.strip() for line in HELP.splitlines() if line.strip().startswith(f"{command} "))
     parser = _Parser(
         prog=f"lightlib {command}",

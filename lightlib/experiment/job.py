@@ -26,6 +26,7 @@ class Job:
         variables: Of the environment, in addition to the worker's.
         threads: That one process of the trial computes with.
         earlier: The folders of the trial's earlier attempts.
+        weights: The checkpoint with the first weights; None if the module initialises them.
         best: The best value of the metric in the experiment so far.
         reported: Whether an earlier attempt reported the metric.
         rungs: The lengths at which the trial is compared, in total since its start; the last is its end. Empty for a
@@ -51,6 +52,7 @@ class Job:
     variables: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
     earlier: tuple[str, ...] = ()
+    weights: str | None = None
     best: float | None = None
     reported: bool = False
     rungs: tuple[float, ...] = ()

@@ -23,14 +23,14 @@ _PAUSE = 0.5  # seconds between two looks for the next attempt of a trial
 
 def logs(options: argparse.Namespace) -> int:
     """Print the output of a trial."""
-    where, trial, attempt = trial_of(options.trial)
+    where, trial, attempt = trial_of(options.experiment)
     folder = folder_of(where)
     found = folder.attempts(trial)
     if attempt is not None:
         found = [one for one in found if one.name == f"attempt-{attempt}"]
     if not found:
         raise MisconfigurationException(
-            f"There is no output of {options.trial!r}.",
+            f"There is no output of {options.experiment!r}.",
             expected="a trial and an attempt that have begun.",
             fix=f"lightlib experiment trials {shlex.quote(where)} lists the trials.",
         )

@@ -6,6 +6,7 @@ import argparse
 import shlex
 
 from lightlib.command.experiments.names import folder_of, trial_or_all
+from lightlib.command.experiments.running import worker_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.orders import Order, give_order, orders_of
 from lightlib.experiment.work.open import open_ledger
@@ -36,16 +37,16 @@ def extend(options: argparse.Namespace) -> int:
     """Let an experiment have more trials."""
     folder = folder_of(options.experiment)
     folder.extend(options.max_trials)
-    print(f"{options.experiment} has {options.max_trials} trials now. {_worker(options.experiment)}")
+    print(f"{options.experiment} has {options.max_trials} trials now. {worker_of(folder)}")
     return 0
 
 
 def retry(options: argparse.Namespace) -> int:
     """Let a trial that has failed or was canceled run again, from its newest checkpoint."""
-    where, trial = trial_or_all(options.trial)
+    where, trial = trial_or_all(options.experiment)
     if trial is None:
         raise MisconfigurationException(
-            f"{options.trial!r} is no trial.",
+            f"{options.experiment!r} is no trial.",
             expected="EXPERIMENT/TRIAL, with the number of the trial.",
             fix=f"lightlib experiment retry {shlex.quote(where)}/0",
         )
@@ -56,17 +57,12 @@ def retry(options: argparse.Namespace) -> int:
             print(f"{where} is canceled: no trial of it runs again.")
             return 0
         if state not in ("errored", "canceled"):
-            print(f"{options.trial} is {state}; only a trial that has failed or was canceled is tried again.")
+            print(f"{options.experiment} is {state}; only a trial that has failed or was canceled is tried again.")
             return 0
         give_order(ledger, "run", trial)
         ledger.add(ledger.snapshot().last(trial).successor("retried"))
-    print(f"{options.trial} is tried again. {_worker(where)}")
+    print(f"{options.experiment} is tried again. {worker_of(folder)}")
     return 0
-
-
-def _worker(experiment: str) -> str:
-    words = shlex.join(["lightlib", "experiment", "work", experiment])
-    return f"Workers that run take it up; `{words}` is another one."
 
 
 def _known(results: Results, where: str, trial: int) -> str:

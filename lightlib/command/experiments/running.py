@@ -6,44 +6,66 @@ import argparse
 import os
 import shlex
 import signal
+import sys
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from lightlib.command.experiments.board import EVENTS, Board, shown
 from lightlib.command.experiments.names import folder_of, near
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import ENDED
+from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
-from lightlib.experiment.work.results import Results
+from lightlib.experiment.work.results import Results, counted
 from lightlib.experiment.work.slots import Slots
-from lightlib.experiment.work.worker import Worker
+from lightlib.experiment.work.worker import Show, Worker
 
 _FAILED, _CANCELED = 1, 3  # exit codes
 
 
 def run(options: argparse.Namespace) -> int:
     """Begin or continue an experiment, and work on it until it has ended."""
+    slots = Slots.of_machine(options.slots)
+    folder, config = _begin(options, slots, works=True)
+    words = [word for one in options.config for word in ("--config", one)]
+    more = [options.context] if options.context else []
+    again = shlex.join(["lightlib", "experiment", "run", options.file, *more, *words])
+    return _until_done(folder, config, slots, again)
+
+
+def create(options: argparse.Namespace) -> int:
+    """Begin an experiment; workers run its trials."""
+    folder, _ = _begin(options, Slots.of_machine("auto"), works=False)
+    _print(f"{near(folder.path)} has begun. {worker_of(folder)}")
+    return 0
+
+
+def worker_of(folder: ExperimentFolder) -> str:
+    """Return the sentence that names the command of a worker."""
+    return f"`{shlex.join(['lightlib', 'experiment', 'work', str(near(folder.path))])}` runs its trials."
+
+
+def _begin(options: argparse.Namespace, slots: Slots, *, works: bool) -> tuple[ExperimentFolder, ExperimentConfig]:
     path = Path(options.file)
     if not path.is_file():
         beside = [str(one) for one in path.parent.glob("*.y*ml")]
         raise MisconfigurationException(
             f"There is no file {options.file!r}.{nearest(options.file, beside)}",
             expected=f"an experiment file, seen from {Path.cwd()}.",
-            fix=f"lightlib experiment run {shlex.quote(closest(options.file, beside) or 'search.yaml')}",
+            fix=f"lightlib experiment {options.action} {shlex.quote(closest(options.file, beside) or 'search.yaml')}",
         )
-    config, slots = read(path, options.config), Slots.of_machine(options.slots)
+    config = read(path, options.config)
     folder = ExperimentFolder.of(config, options.root)
     context = Path(options.context) if options.context else path.parent
-    check(config, context, slots)
-    words = [word for one in options.config for word in ("--config", one)]
-    more = [options.context] if options.context else []
-    again = shlex.join(["lightlib", "experiment", "run", options.file, *more, *words])
-    return _until_done(folder, folder.begin(config, context), slots, again)
+    check(config, context, slots, works=works)
+    return folder, folder.begin(config, context, None if folder.exists else weights.find(config))
 
 
 def work(options: argparse.Namespace) -> int:
@@ -55,10 +77,16 @@ def work(options: argparse.Namespace) -> int:
 
 def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots, again: str) -> int:
     _print(f"{config.name}: {config.searcher.name}, {slots.total} {slots.kind} slots, in {near(folder.path)}")
-    with open_worker(folder, config, slots, _print) as (worker, ledger), _stopping(worker) as received:
-        worker.run()
+    events = deque[str](maxlen=EVENTS)
+    show = events.append if sys.stdout.isatty() else _print
+    with open_worker(folder, config, slots, show) as (worker, ledger):
+        with ExitStack() as stack:
+            if sys.stdout.isatty():
+                stack.enter_context(shown(Board(folder, config, ledger, events), transient=True))
+            received = stack.enter_context(_stopping(worker, show))
+            worker.run()
         results, orders = Results(folder, config, ledger), orders_of(ledger)
-        _print(_summary(results))
+        _print(_summary(folder, results))
         if results.state in ENDED:
             ended = [one.number for one in results.trials if one.state in ENDED]
             collect(folder, config, ended, at_end=True)
@@ -72,7 +100,7 @@ def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots
 
 
 @contextmanager
-def _stopping(worker: Worker) -> Iterator[list[int]]:
+def _stopping(worker: Worker, show: Show) -> Iterator[list[int]]:
     """Let Ctrl-C and SIGTERM stop a worker; yields the signals that have arrived."""
     received: list[int] = []
 
@@ -82,7 +110,7 @@ def _stopping(worker: Worker) -> Iterator[list[int]]:
             os._exit(128 + received[0])
         worker.stop()
         if len(received) == 1:
-            _print("\nStopping: trials save a checkpoint after their present step. Ctrl-C again ends them at once.")
+            show("Stopping: trials save a checkpoint after their present step. Ctrl-C again ends them at once.")
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -92,12 +120,16 @@ def _stopping(worker: Worker) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _summary(results: Results) -> str:
-    counts = ", ".join(f"{number} {state}" for state, number in sorted(results.states.items())) or "no trials"
+def _summary(folder: ExperimentFolder, results: Results) -> str:
+    lines = [counted(results)]
+    failed = [one.number for one in results.trials if one.state == "errored"]
+    if failed:
+        words = shlex.join(["lightlib", "experiment", "logs", f"{near(folder.path)}/{failed[0]}"])
+        lines.append(f"failed: trial {', '.join(map(str, failed[:10]))}{' …' * (len(failed) > 10)}; see {words}")
     best = results.best
     if best is None:
-        return f"{counts}; no trial has completed"
-    lines = [counts, f"best: trial {best.number}, {results.metric} {best.metric:.6g} after {best.step:,} batches"]
+        return "\n".join([*lines, "no trial has completed"])
+    lines.append(f"best: trial {best.number}, {results.metric} {best.metric:.6g} after {best.step:,} batches")
     lines += [f"  {key}: {value}" for key, value in best.hparams.items()]
     checkpoint = results.checkpoint(best)
     if checkpoint is not None:

@@ -78,14 +78,8 @@ def load_from_checkpoint(
     )
     check(content, checkpoint_path)
     module = build(cls, content, hparams_file, kwargs, trust=formats.is_trusted(weights_only))
-    if module.configure_model is not None:  # a method set to None counts as not defined
-        module.configure_model()
-    if module.on_load_checkpoint is not None:
-        module.on_load_checkpoint(content)
     try:
-        names = module.load_state_dict(
-            content["state_dict"], strict=module.strict_loading if strict is None else strict
-        )
+        names = _fill(module, content, strict)
     except CheckpointError:
         raise
     except RuntimeError as error:
@@ -100,6 +94,34 @@ def load_from_checkpoint(
         )
     device = next((value.device for value in content["state_dict"].values() if isinstance(value, torch.Tensor)), None)
     return module if device is None else module.to(device)
+
+
+def load_weights(module: Any, checkpoint_path: Any) -> None:
+    """Load the weights of a checkpoint into a module that is not trained yet.
+
+    Args:
+        module: A `Module`. Its `configure_model` and `on_load_checkpoint` are called, as `load_from_checkpoint` does.
+        checkpoint_path: A file or folder, or a URL that fsspec knows.
+
+    Raises:
+        CheckpointError: It is missing or damaged, or does not fit the module.
+    """
+    content = read_tensors(formats.load(checkpoint_path, _present_device))
+    check(content, checkpoint_path)
+    try:
+        _fill(module, content, None)
+    except CheckpointError:
+        raise
+    except RuntimeError as error:
+        raise other_weights(type(module), error, "take weights of the same layers") from error
+
+
+def _fill(module: Any, content: dict[str, Any], strict: bool | None) -> Any:
+    if module.configure_model is not None:  # a method set to None counts as not defined
+        module.configure_model()
+    if module.on_load_checkpoint is not None:
+        module.on_load_checkpoint(content)
+    return module.load_state_dict(content["state_dict"], strict=module.strict_loading if strict is None else strict)
 
 
 def _warn_of_other_names(cls: type, names: Any) -> None:

@@ -107,8 +107,8 @@ class Searcher(Part):
         num_rungs: Of ``async_halving`` and ``halving``, at least 1.
         bracket_rungs: The rungs of each bracket of ``adaptive_asha``. Default: from the mode.
         stop_once: Whether a trial that was stopped never resumes; False pauses and promotes. Default True.
-        source_trial_id: The trial whose latest checkpoint has the first weights of every trial.
-        source_checkpoint_uuid: The checkpoint that has the first weights of every trial.
+        source_trial_id: The trial with the first weights of every trial, in its newest checkpoint: EXPERIMENT/TRIAL.
+        source_checkpoint_uuid: The path of the checkpoint with the first weights of every trial.
         synchronous: Whether trials run in batches of `max_concurrent_trials`, so that kills and the number of workers
             change no result. Default False.
         duplicates: ``"skip"`` or ``"allow"`` points that were tried. Default: skip for ``random`` and ``grid``.

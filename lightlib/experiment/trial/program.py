@@ -9,8 +9,9 @@ from pathlib import Path
 
 from lightlib.callbacks.callback import Callback
 from lightlib.cli import LightningCLI
+from lightlib.core.module.loading import load_weights
 from lightlib.data.seed import isolate_rng
-from lightlib.errors import InvalidHP
+from lightlib.errors import CheckpointError, InvalidHP
 from lightlib.experiment.current import messages_of, set_current
 from lightlib.experiment.job import Job
 from lightlib.experiment.messages import Messages
@@ -40,8 +41,16 @@ class TrialCLI(LightningCLI):
         )
 
     def before_fit(self) -> None:
-        """Validate before the first step of a new trial, if the experiment asks for it."""
-        if self._job.initial_validation and not self._finds:
+        """Load the first weights of a new trial, and validate it before its first step, if the experiment has it so."""
+        if self._finds:
+            return
+        if self._job.weights is not None:
+            try:
+                load_weights(self.model, self._job.weights)
+            except CheckpointError as error:  # for example a width that is not that of the first weights
+                reason, *_ = str(error).splitlines()
+                raise InvalidHP(f"The first weights do not fit: {reason}") from error
+        if self._job.initial_validation:
             with isolate_rng():  # the training that follows is the same as without it
                 self.trainer.validate(self.model, datamodule=self.datamodule, verbose=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
@@ -52,7 +53,9 @@ class Reporter(Callback):
         self._send("logged", trainer, metrics=_plain(metrics))
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
-        self._send("checkpoint", trainer, path=str(path))
+        here = Path.cwd()  # the folder of the attempt, which users may move
+        inside = Path(path).is_relative_to(here)
+        self._send("checkpoint", trainer, path=str(Path(path).relative_to(here) if inside else path))
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
         if not self._reported:

@@ -38,9 +38,9 @@ class TrialCheckpoint:
 
 
 def messages_of(folder: ExperimentFolder, trial: int, kind: str) -> list[dict[str, Any]]:
-    """Return the messages of a kind that a trial has sent, over all its attempts."""
-    written = (one for path in folder.attempts(trial) for one in Messages(path).new())
-    return [one for one in written if one["kind"] == kind]
+    """Return the messages of a kind that a trial has sent, over all its attempts; paths are absolute."""
+    written = ((path, one) for path in folder.attempts(trial) for one in Messages(path).new() if one["kind"] == kind)
+    return [{**one, "path": str(path / one["path"])} if "path" in one else one for path, one in written]
 
 
 def checkpoints_of(folder: ExperimentFolder, trial: int, metric: str) -> list[TrialCheckpoint]:

@@ -17,6 +17,7 @@ from lightlib.experiment.file import ExperimentConfig, changed, read, save
 
 ROOT = "experiments"
 FILE, TRIALS = "experiment.yaml", "trials"
+WEIGHTS = "first.ckpt"
 CONTEXT = ".context"  # hidden, so that pytest does not collect the copies of tests
 IGNORED = ".detignore"
 _NEW = ".new-"  # begins the name of a folder that is being made, or that a killed process has left
@@ -33,11 +34,12 @@ class ExperimentFolder:
     Attributes:
         path: It, absolute.
         context: The copy of the user's code that trials import.
+        weights: The copy of the checkpoint with the first weights of each trial, if there is one.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
-        self.context = self.path / CONTEXT
+        self.context, self.weights = self.path / CONTEXT, self.path / WEIGHTS
 
     @classmethod
     def of(cls, config: ExperimentConfig, root: str | os.PathLike[str] = ROOT) -> ExperimentFolder:
@@ -55,7 +57,9 @@ class ExperimentFolder:
         """The experiment as it is stored."""
         return read(self.path / FILE)
 
-    def begin(self, config: ExperimentConfig, context: str | os.PathLike[str]) -> ExperimentConfig:
+    def begin(
+        self, config: ExperimentConfig, context: str | os.PathLike[str], weights: Path | None = None
+    ) -> ExperimentConfig:
         """Store an experiment with its code, or compare it with the stored one; return it with the stored seed.
 
         Secrets are in what is returned, and masked in what is stored.
@@ -63,13 +67,14 @@ class ExperimentFolder:
         Args:
             config: The experiment.
             context: The folder of the user's code.
+            weights: The checkpoint with the first weights of each trial. Default: the module initialises them.
 
         Raises:
             ConfigError: The experiment has begun with other settings, which may not change.
             MisconfigurationException: The folder has files of something else.
         """
         if not self.exists:
-            self._create(config.with_seed(), Path(context))
+            self._create(config.with_seed(), Path(context), weights)
         stored = self.config
         changes = changed(stored, config)
         if changes:
@@ -112,7 +117,7 @@ class ExperimentFolder:
         found = (self.path / TRIALS / f"{trial:04d}").glob("attempt-*")
         return sorted(found, key=lambda one: int(one.name.rpartition("-")[2]))
 
-    def _create(self, config: ExperimentConfig, context: Path) -> None:
+    def _create(self, config: ExperimentConfig, context: Path, weights: Path | None) -> None:
         there = [one.name for one in self.path.iterdir()] if self.path.exists() else []
         foreign = [name for name in there if not name.startswith(_NEW)]
         if foreign and CONTEXT not in there:
@@ -124,17 +129,25 @@ class ExperimentFolder:
             )
         self.path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.path, prefix=_NEW) as folder:
-            copy, file = Path(folder) / CONTEXT, Path(folder) / FILE
+            new = Path(folder)
             if not self.context.exists():
-                copy_context(context, copy, self.path)
-                try:
-                    copy.rename(self.context)
-                except OSError:
-                    if not self.context.exists():  # else another process has just made it
-                        raise
+                copy_context(context, new / CONTEXT, self.path)
+                _move(new / CONTEXT, self.context)
+            if weights is not None and not self.weights.exists():
+                (shutil.copytree if weights.is_dir() else shutil.copyfile)(weights, new / WEIGHTS)
+                _move(new / WEIGHTS, self.weights)
+            file = new / FILE
             save(config, file)
             with suppress(FileExistsError):  # of several processes that begin at once, one draws the seed
                 os.link(file, self.path / FILE)
+
+
+def _move(new: Path, target: Path) -> None:
+    try:
+        new.rename(target)
+    except OSError:
+        if not target.exists():  # else another process has just made it
+            raise
 
 
 def _with_seed_of(config: ExperimentConfig, seed: int | None) -> ExperimentConfig:

@@ -19,8 +19,6 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
 _OURS = ("checkpoints", "job.json", "log.txt", FILE, DECISIONS)  # in the folder of an attempt
 # Keys that a run depends on and that are not supported yet, with the fix.
 _REFUSED = {
-    "searcher.source_trial_id": "load the weights in the module, by a path among the hyperparameters.",
-    "searcher.source_checkpoint_uuid": "load the weights in the module, by a path among the hyperparameters.",
     "checkpoint_storage.type": "delete it: checkpoints are in the folder of the experiment.",
 }
 _WITHOUT_EFFECT = ("environment.image", "resources.resource_pool", "resources.priority", "profiling.enabled")

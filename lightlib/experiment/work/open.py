@@ -102,6 +102,7 @@ class Jobs:
             variables={**variables(slots), **config.environment.variables(kind)},
             threads=1 if kind == "cpu" else max((os.cpu_count() or 1) // self._slots.total, 1),
             earlier=tuple(map(str, earlier)),
+            weights=str(self._folder.weights) if self._folder.weights.exists() else None,
             best=(min if searcher.directions[0] else max)(values, default=None),
             reported=any(one.reports for one in snapshot.chains[attempt.trial]),
             rungs=rungs,
@@ -135,19 +136,20 @@ def _continue_checkpoints(earlier: list[Path], path: Path) -> None:
         shutil.copytree(found[-1], target, dirs_exist_ok=True)
 
 
-def check(config: ExperimentConfig, context: Path, slots: Slots) -> None:
-    """Refuse an experiment that cannot run here, before anything of it is written.
+def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool = True) -> None:
+    """Refuse an experiment that cannot run, before anything of it is written.
 
     Args:
         config: The experiment.
         context: The folder of the user's code.
         slots: Of this machine.
+        works: Whether it runs trials. Default: yes.
 
     Raises:
         MisconfigurationException: Its searcher, its space, the settings of its trials or its slots do not fit.
     """
     wanted = config.resources.slots_per_trial
-    if wanted > slots.total:
+    if works and wanted > slots.total:
         config.places.below("resources.slots_per_trial").refuse(
             f"is {wanted}, and this worker has {slots.total} slots ({slots.kind}).",
             "as many slots as a trial needs.",
@@ -161,7 +163,8 @@ def check(config: ExperimentConfig, context: Path, slots: Slots) -> None:
             fix=f"export {' '.join(f'{one}=…' for one in dict.fromkeys(map(variable_of, config.masked_secrets)))}",
         )
     check_keys(config)
-    check_machine(config)
+    if works:
+        check_machine(config)
     seeded = config.with_seed()
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
     source_of(seeded, space, slots.total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from lightlib.experiment.file.masks import masked_at
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import Snapshot, State
+from lightlib.experiment.search.halving import Halving
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.checkpoints import messages_of
@@ -36,6 +37,8 @@ class Trial:
         metric: The best reported value of the searcher's metric; None if there is none.
         step: The batches after which it was reported.
         labels: Names of the log policies that its output matched.
+        bracket: The number of its bracket from 0; None in a search without rungs.
+        rungs: How many rungs of its bracket it has reached.
     """
 
     number: int
@@ -45,6 +48,8 @@ class Trial:
     metric: float | None
     step: int | None
     labels: tuple[str, ...] = ()
+    bracket: int | None = None
+    rungs: int = 0
 
 
 class Results:
@@ -69,7 +74,8 @@ class Results:
         snapshot = ledger.snapshot()
         self._orders = orders_of(ledger)
         rests = not snapshot.unfinished() and not snapshot.to_continue()
-        self._closed = rests and source_of(config, self._space, 1).is_done(snapshot)
+        self._source = source_of(config, self._space, 1)
+        self._closed = rests and self._source.is_done(snapshot)
         self.trials = [self._trial(snapshot, number) for number in snapshot.chains]
         self.state = self._state()
 
@@ -117,7 +123,16 @@ class Results:
             state = "stopped"
         if state in ("waiting", "paused") and self._orders.of(number) in ("cancel", "kill"):
             state = "canceled"
-        return Trial(number, state, begun, hparams, metric, step, labels)
+        bracket, rungs = None, 0
+        if isinstance(self._source, Halving):
+            course = self._source.course(snapshot, number)
+            bracket, rungs = course.bracket, course.rung + (course.action is not None)
+        return Trial(number, state, begun, hparams, metric, step, labels, bracket, rungs)
+
+
+def counted(results: Results) -> str:
+    """Return how many trials are in each state, on one line."""
+    return ", ".join(f"{number} {state}" for state, number in sorted(results.states.items())) or "no trials"
 
 
 def without_secrets(hparams: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,13 +146,26 @@ def without_secrets(hparams: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described(hparams: Mapping[str, Any]) -> str:
-    """Return hyperparameters on one line, shortened and without secrets.
+    """Return hyperparameters on one line, with short names and values, and without secrets.
 
     Example:
-        >>> described({"lr": 0.123456, "name": "a"})
+        >>> described({"model.init_args.lr": 0.123456, "name": "a"})
         'lr=0.1235, name=a'
     """
-    return ", ".join(f"{key}={_short(value)}" for key, value in without_secrets(hparams).items())
+    names = short_names(hparams)
+    return ", ".join(f"{names[key]}={_short(value)}" for key, value in without_secrets(hparams).items())
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return for each dotted key its last parts, as many as no other key ends with.
+
+    Example:
+        >>> short_names(["model.init_args.lr", "model.init_args.width", "data.width"])
+        {'model.init_args.lr': 'lr', 'model.init_args.width': 'init_args.width', 'data.width': 'data.width'}
+    """
+    ends = {key: [key.split(".", at)[-1] for at in range(key.count("."), -1, -1)] for key in keys}
+    often = Counter(end for all_ in ends.values() for end in all_)
+    return {key: next((end for end in all_ if often[end] == 1), key) for key, all_ in ends.items()}
 
 
 def _short(value: Any) -> str:

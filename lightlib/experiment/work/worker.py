@@ -150,12 +150,15 @@ class Worker:
 
     def _begin(self, attempt: Attempt, slots: Sequence[Slot]) -> None:
         job = self._new_job(attempt, self._ledger.snapshot(), slots)
+        where = ", ".join(f"{one.kind} {one.number}" for one in slots)
+        Messages(Path(job.folder)).send(
+            "slots", names=where
+        )  # before its process, which alone writes there from now on
         running = processes.start(job, max(len(slots), 1))
         log = LogFile(running.output, Path(job.folder) / "log.txt", self._config.log_policies)
         log.start()
         here = TrialHere(attempt, job, running, slots, log)
         self._here.append(here)
-        where = ", ".join(f"{one.kind} {one.number}" for one in slots)
         values = described(job.hparams)
         self._show(f"{here.name}: running{f' on {where}' if where else ''}{f' with {values}' if values else ''}")
 

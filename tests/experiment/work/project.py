@@ -12,7 +12,7 @@ import tempfile
 import textwrap
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -132,12 +132,16 @@ class Project:
         rest = [line for line in SEARCH.strip().splitlines() if line.partition(":")[0] not in keys]
         (self.folder / "search.yaml").write_text("\n".join([*lines, *rest, ""]))
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables of the environment of commands."""
+        return {**os.environ, "PYTHONPATH": str(ROOT), "SEEN": str(self.seen), "TMPDIR": self.locks}
+
     def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command of `lightlib`, in a process group of its own that gets Ctrl-C."""
         process = subprocess.Popen(
             [sys.executable, "-m", "lightlib", *words],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "SEEN": str(self.seen), "TMPDIR": self.locks, **variables},
+            env={**self.environment(), **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -217,6 +221,7 @@ def trained(
     momentum: float = 0.0,
     batches: float = float("inf"),
     rungs: Sequence[int] = (),
+    first: Mapping[str, torch.Tensor] | None = None,
 ) -> tuple[dict[str, torch.Tensor], list[float]]:
     """Train the same in a plain loop of torch; return the weights, and the loss of each validation.
 
@@ -227,12 +232,15 @@ def trained(
         momentum: Of the optimizer.
         batches: After which it ends at the latest.
         rungs: Batches after which it validates, too.
+        first: The first weights. Default: random ones.
     """
     numbers = torch.Generator().manual_seed(3)
     x = torch.randn(40, 2, generator=numbers)
     y = x @ torch.tensor([[1.0], [-2.0]]) + 0.1 * torch.randn(40, 1, generator=numbers)
     torch.manual_seed(seed)
     layer = torch.nn.Linear(2, 1)
+    if first is not None:
+        layer.load_state_dict({name.removeprefix("layer."): value for name, value in first.items()})
     optimizer = torch.optim.SGD(layer.parameters(), lr=lr, momentum=momentum)
     train = torch.utils.data.TensorDataset(x[:32], y[:32])
     val, losses, done = torch.utils.data.TensorDataset(x[32:], y[32:]), [], 0
