@@ -30,6 +30,7 @@ _ACTIONS = {  # imported on use: they need Optuna
     **{name: f"{_HERE}.looking:{name}" for name in ("describe", "trials", "best", "checkpoints")},
     **{name: f"{_HERE}.ordering:{name}" for name in ("pause", "resume", "cancel", "kill", "retry")},
     "continue": f"{_HERE}.ordering:extend",
+    "report": f"{_HERE}.report:report",
 }
 
 
@@ -60,6 +61,7 @@ def add_commands(commands: Any) -> None:
         ("trials", "EXPERIMENT", "the trials of an experiment"),
         ("best", "EXPERIMENT", ""),
         ("checkpoints", "EXPERIMENT[/TRIAL]", "the checkpoints of an experiment or a trial"),
+        ("report", "EXPERIMENT", "one page with the trials and their curves, for a browser"),
         ("pause", "EXPERIMENT", "let its trials save a checkpoint and give back their slots"),
         ("resume", "EXPERIMENT", "let a paused experiment continue"),
         ("cancel", "EXPERIMENT[/TRIAL]", "end an experiment or a trial after a checkpoint"),
@@ -68,6 +70,8 @@ def add_commands(commands: Any) -> None:
         known = commands.choices.get(name)
         one = known or commands.add_parser(name, help=help_text, allow_abbrev=False)
         one.add_argument("experiment", metavar=text, help="its folder")
+    page = commands.choices["report"]
+    page.add_argument("-o", "--output", metavar="FILE", help="the page (default: report.html in its folder)")
     more = commands.add_parser("continue", help="let an experiment have more trials", allow_abbrev=False)
     more.add_argument("experiment", metavar="EXPERIMENT", help="its folder")
     more.add_argument("--max-trials", metavar="N", type=int, required=True, help="as many in all")
