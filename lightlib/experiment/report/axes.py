@@ -12,7 +12,7 @@ from lightlib.experiment.ranges import Log, LogInt
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.results import without_secrets
 
-_LONGEST = 32  # characters of a category
+_LONGEST = 24  # characters of a category
 
 
 @dataclass(frozen=True)

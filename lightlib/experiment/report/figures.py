@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lightlib.experiment.report.axes import Axis
 from lightlib.experiment.report.facts import Facts, Row, Span, is_drawn
+from lightlib.experiment.report.parallel import lines, scale
 from lightlib.pages import COLORS, as_text
 
 Figure = dict[str, Any]  # "data" and "layout", as in plotly's JSON
@@ -17,7 +17,7 @@ _OF_STATE = {"completed": BLUE, "stopped": PALE, "paused": PALE, "running": GREE
 _OF_OUTCOME = {**_OF_STATE, "failed": PURPLE, "lost": PURPLE, "interrupted": GREEN}
 _MOST_MARKERS = 60  # points of a line that has markers
 _WIDE = 100.0  # the largest of positive values over the smallest, from which on an axis is logarithmic
-_ABSENT = "none"  # in place of a value, for a trial without the hyperparameter
+_LOG: Figure = {"type": "log", "exponentformat": "power"}
 
 
 def curves(facts: Facts) -> Figure | None:
@@ -29,11 +29,11 @@ def curves(facts: Facts) -> Figure | None:
         return None
     drawn.sort(key=lambda one: (one.trial.number == number, one.trial.state == "completed"))
     groups = set[str]()
-    lines = []
+    traces = []
     for one in drawn:
         is_best = one.trial.number == number
         group = "best" if is_best else one.trial.state
-        lines.append(
+        traces.append(
             {
                 "type": "scatter",
                 "x": [step for step, _ in one.points],
@@ -53,8 +53,8 @@ def curves(facts: Facts) -> Figure | None:
         )
         groups.add(group)
     values = [value for one in drawn for _, value in one.points]
-    y = {**_metric_axis(facts, values)}
-    return {"data": lines, "layout": _layout(xaxis={"title": facts.steps, "rangemode": "tozero"}, yaxis=y)}
+    x = {"title": facts.steps, "rangemode": "tozero"}
+    return {"data": traces, "layout": _layout(xaxis=x, yaxis=_metric_axis(facts, values))}
 
 
 def history(facts: Facts) -> Figure | None:
@@ -95,50 +95,14 @@ def parallel(facts: Facts) -> Figure | None:
     if not rows or not facts.axes:
         return None
     values = [_known(one) for one in rows]
-    metric = Axis("", facts.results.metric, is_log=_is_wide(values))
-    dimensions = [_dimension(one, [row.at(one) for row in rows]) for one in facts.axes]
-    last = _dimension(metric, values)
-    color = {
-        "color": last["values"],
-        "colorscale": "Viridis",
-        "reversescale": not facts.smaller_is_better,
-        "showscale": False,
-    }
-    data = {"type": "parcoords", "dimensions": [*dimensions, last], "line": color}
-    return {"data": [data], "layout": _layout(height=420, margin={"l": 70, "r": 70, "t": 60, "b": 30})}
-
-
-def _dimension(axis: Axis, values: Sequence[float | None]) -> Figure:
-    """Return one vertical axis; places without a value are below the rest."""
-    is_log = axis.is_log and all(value is None or value > 0 for value in values)
-    places = [value if value is None or not is_log else math.log10(value) for value in values]
-    known = [one for one in places if one is not None] or [0.0]
-    low, high = (0, len(axis.categories) - 1) if axis.categories else (min(known), max(known))
-    ticks = _ticks(axis, low, high, is_log=is_log)
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    if None in places:
-        absent = low - 0.15 * (high - low)
-        places = [absent if one is None else one for one in places]
-        ticks, low = {absent: _ABSENT, **ticks}, absent
-    return {
-        "label": as_text(axis.label),
-        "values": places,
-        "range": [low, high],
-        "tickvals": list(ticks),
-        "ticktext": [as_text(text) for text in ticks.values()],
-    }
-
-
-def _ticks(axis: Axis, low: float, high: float, *, is_log: bool) -> dict[float, str]:
-    """Return the text of each tick by its place."""
-    if axis.categories:
-        return {float(place): text for place, text in enumerate(axis.categories)}
-    if is_log:
-        powers = {float(power): f"{10.0**power:.4g}" for power in range(math.ceil(low), math.floor(high) + 1)}
-        return powers if len(powers) > 1 else {place: f"{10.0**place:.3g}" for place in (low, high)}
-    count = 5
-    return {place: f"{place:.4g}" for place in (low + (high - low) * part / (count - 1) for part in range(count))}
+    axes = [*facts.axes, Axis("", facts.results.metric, is_log=_is_wide(values))]
+    scales = [scale(axis, [row.at(axis) for row in rows]) for axis in facts.axes] + [scale(axes[-1], values)]
+    names = [f"{_name(one)}: {_known(one):.6g}" for one in rows]
+    drawn = lines(axes, scales, names, smaller_is_better=facts.smaller_is_better)
+    hidden = {"visible": False}
+    x, y = {**hidden, "range": [-0.4, len(axes) - 0.6]}, {**hidden, "range": [-0.22, 1.18]}
+    more = {"shapes": drawn["shapes"], "annotations": drawn["annotations"], "margin": dict.fromkeys("lrtb", 10)}
+    return {"data": drawn["data"], "layout": _layout(height=420, showlegend=False, xaxis=x, yaxis=y, **more)}
 
 
 def slices(facts: Facts) -> list[Figure]:
@@ -169,12 +133,14 @@ def slices(facts: Facts) -> list[Figure]:
 
 
 def _axis(axis: Axis, places: Sequence[float]) -> Figure:
-    found: Figure = {"title": as_text(axis.label)}
+    found: Figure = {"title": as_text(axis.label), "automargin": True}
     if axis.categories:
         names = [as_text(text) for text in axis.categories]
         end = len(names) - 0.5
         return {**found, "tickvals": list(range(len(names))), "ticktext": names, "range": [-0.5, end]}
-    return {**found, **_log(is_log=axis.is_log and min(places) > 0)}
+    if axis.is_log and min(places) > 0:
+        return {**found, **_LOG, "nticks": 6}
+    return found
 
 
 def importances(facts: Facts) -> Figure | None:
@@ -253,11 +219,7 @@ def _name(one: Row) -> str:
 
 
 def _metric_axis(facts: Facts, values: Iterable[float]) -> Figure:
-    return {"title": as_text(facts.results.metric), "automargin": True, **_log(is_log=_is_wide(values))}
-
-
-def _log(*, is_log: bool) -> Figure:
-    return {"type": "log", "exponentformat": "power", "dtick": "D2"} if is_log else {}
+    return {"title": as_text(facts.results.metric), "automargin": True, **(_LOG if _is_wide(values) else {})}
 
 
 def _is_wide(values: Iterable[float]) -> bool:

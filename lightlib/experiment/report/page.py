@@ -30,7 +30,8 @@ td.number, th.number { text-align: right; padding: 4px 12px }
 tr.best td { background: #fdf0e6; font-weight: 600 }
 th button { font: inherit; font-weight: 600; border: 0; background: none; padding: 0; cursor: pointer; color: inherit }
 th[aria-sort] button::after { content: " ▲" } th[aria-sort=descending] button::after { content: " ▼" }
-.several { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 8px }
+.several { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(340px, 100%), 1fr)); gap: 8px }
+.several > div { min-width: 0; overflow: hidden }
 pre { background: #f5f5f7; padding: 10px; overflow-x: auto; font-size: 13px }
 """
 
@@ -88,7 +89,8 @@ def _sections(facts: Facts) -> Iterator[str]:
         ("Hyperparameters together", "parallel", figures.parallel(facts)),
     ):
         if figure is not None:
-            yield _section(title, _drawn(figure, name))
+            note = _note("A darker line has a better metric.") if name == "parallel" else ""
+            yield _section(title, f"{_drawn(figure, name)}{note}")
     slices = [_drawn(figure, f"slice-{number}") for number, figure in enumerate(figures.slices(facts))]
     if slices:
         yield _section("Hyperparameters one by one", f'<div class="several">{"".join(slices)}</div>')
@@ -120,7 +122,7 @@ def _drawn(figure: figures.Figure | None, name: str) -> str:
 
     if figure is None:
         return ""
-    config = {"displaylogo": False, "responsive": True}
+    config = {"displaylogo": False, "responsive": True, "displayModeBar": name == "curves"}
     drawn = Figure(figure).to_html(config, full_html=False, include_plotlyjs=False, div_id=name, validate=False)
-    least = 110 * len(figure["data"][0].get("dimensions", ()))  # pixels, below which the axes overlap
+    least = 110 * len(figure["layout"].get("shapes", ()))  # pixels, below which the axes overlap
     return f'<div class="wide"><div style="min-width: {least}px">{drawn}</div></div>' if least else str(drawn)

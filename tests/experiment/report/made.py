@@ -15,7 +15,7 @@ from lightlib.experiment.space import Space
 from lightlib.experiment.work.folder import ExperimentFolder
 from tests.experiment.stores import memory
 
-NOON = datetime(2026, 1, 2, 12)
+NOON = datetime(2026, 1, 2, 12)  # noqa: DTZ001  as Optuna has times
 _STATES = {"completed": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "paused": TrialState.PRUNED}
 RANDOM = {"name": "random", "metric": "val_loss", "max_trials": 300}
 
@@ -57,8 +57,8 @@ class Made:
         reason: str = "new",
         seconds: tuple[float, float] = (0, 60),
         worker: str = "one",
-        more: Mapping[str, Any] = {},  # noqa: B006
-        attributes: Mapping[str, Any] = {},  # noqa: B006
+        more: Mapping[str, Any] = {},
+        attributes: Mapping[str, Any] = {},
     ) -> None:
         """Add an attempt.
 
@@ -81,7 +81,7 @@ class Made:
         info = {"trial": trial, "attempt": attempt, "reason": reason, "before": before, "more": dict(more)}
         distributions = self.space.distributions()
         frozen = create_trial(
-            state=state or TrialState.FAIL,
+            state=TrialState.FAIL if state is None else state,
             value=best if outcome == "completed" else None,
             params=dict(numbers),
             distributions={key: distributions[key] for key in numbers},
