@@ -1,4 +1,4 @@
-"""Pages: self-contained HTML files that need no network, with a policy that allows their own scripts only."""
+"""Pages: HTML files that need no network, with a policy that allows their own scripts only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def as_text(value: object) -> str:
 def page(title: str, mark: str, body: str, style: str = "body { font-family: sans-serif }") -> str:
     """Return a page with a content security policy.
 
-    The policy lists the hashes of the page's scripts: the browser runs no other, and loads nothing.
+    The policy lists the hashes of the page's scripts: the browser runs only these, and loads nothing.
 
     Args:
         title: Of the page, as plain text.

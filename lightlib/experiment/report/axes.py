@@ -21,7 +21,7 @@ class Axis:
 
     Attributes:
         key: Its dotted key.
-        label: The shortest end of the key that no other axis has.
+        label: The shortest end of the key that is its alone.
         is_log: Whether its values belong on a logarithmic axis.
         categories: Its values as text, for a categorical one; empty for numbers.
     """
@@ -62,7 +62,7 @@ def as_category(value: Any) -> str:
 
 
 def labels_of(keys: Sequence[str]) -> dict[str, str]:
-    """Return for each dotted key its shortest end that no other key has.
+    """Return for each dotted key the shortest end that is its alone.
 
     Example:
         >>> labels_of(["model.init_args.lr", "model.init_args.width", "other.width"])

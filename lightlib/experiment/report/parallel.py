@@ -1,4 +1,4 @@
-"""Parallel coordinates: one vertical axis for each searched hyperparameter and the metric, one line for each trial."""
+"""Parallel coordinates: an axis for each searched hyperparameter, and a line for each trial."""
 
 from __future__ import annotations
 

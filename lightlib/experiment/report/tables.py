@@ -31,7 +31,7 @@ _LONGEST = 60  # characters of a value
 
 
 def header(facts: Facts, folder: Path) -> str:
-    """Return what the experiment is and how far it has come.
+    """Return the settings of the experiment, its state and its best trial.
 
     Args:
         facts: About it.
