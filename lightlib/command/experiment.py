@@ -34,6 +34,7 @@ _ACTIONS = {  # by name: module and function, imported on use, because they need
     "open": ("watching:dashboard", _ONE, "optuna-dashboard on this machine, until Ctrl-C"),
     "logs": ("logs:logs", "EXPERIMENT/TRIAL[/ATTEMPT]", "the output of a trial, over its attempts"),
     "best": ("looking:best", _ONE, "the best trial and its checkpoint"),
+    "report": ("report:report", _ONE, "one page with the trials and their curves, for a browser"),
     "checkpoints": ("looking:checkpoints", _PART, "the checkpoints of an experiment or a trial"),
     "pause": ("ordering:pause", _ONE, "let its trials save a checkpoint and give back their slots"),
     "resume": ("ordering:resume", _ONE, "let a paused experiment continue"),
@@ -84,6 +85,8 @@ def add_commands(commands: Any) -> None:
     best.add_argument("--by", metavar="METRIC", help="another metric of the validations; less is better")
     best.add_argument("--largest", action="store_true", help="more of the metric of --by is better")
     best.add_argument("--copy", metavar="FILE", help="copy the checkpoint")
+    page = "the page (default: report.html in its folder)"
+    parsers["report"].add_argument("-o", "--output", metavar="FILE", help=page)
     logs = parsers["logs"]
     logs.add_argument("--rank", type=int, help="of this process only")
     logs.add_argument("--grep", metavar="PATTERN", help="only lines in which this regular expression is found")

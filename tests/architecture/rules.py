@@ -24,7 +24,7 @@ PACKAGE = "lightlib"
 ORDER = (
     "version | start_folder",
     "lazy | safe_files | signatures | torch_private | tree | errors > paths > report > conventions > registry",
-    "accelerators",
+    "accelerators | pages",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | transforms | loggers.media > loggers > loggers.services",
     "launch.environment > launch.start > launch.watch > launch",
@@ -42,7 +42,8 @@ ORDER = (
     "config.yaml > config.errors > config",
     "experiment.ledger > experiment.search | experiment.file",
     "experiment",
-    "cli > experiment.trial > experiment.work > command.doctor > command.plot > command.experiments > command",
+    "cli > experiment.trial > experiment.work > experiment.report",
+    "command.doctor > command.plot > command.experiments > command",
     "__init__ > __main__",
 )
 # Any file may import these under `if TYPE_CHECKING`: callbacks, loggers and hooks get them as arguments.

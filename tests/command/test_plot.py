@@ -558,7 +558,7 @@ def test_names_from_logs_are_only_text(evil, capsys):
     tags = Tags()
     tags.feed(text)
     assert set(tags.tags) == {
-        "html", "head", "meta", "title", "body", "div", "script", "table", "tr", "td", "p",
+        "html", "head", "meta", "title", "style", "body", "div", "script", "table", "tr", "td", "p",
     }  # fmt: skip
     assert not [name for name, _ in tags.attributes if name.startswith("on")]
     assert EVIL in tags.texts, "it stands in the table as it is"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shlex
 import signal
@@ -15,10 +16,12 @@ from typing import Any
 
 from lightlib.command.experiments.board import EVENTS, Board, shown
 from lightlib.command.experiments.names import folder_of, near
-from lightlib.errors import MisconfigurationException, closest, nearest
+from lightlib.errors import LightlibError, MisconfigurationException, closest, nearest
 from lightlib.experiment.file import ExperimentConfig, read
+from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import ENDED
+from lightlib.experiment.report import write_report
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.folder import ExperimentFolder
@@ -90,6 +93,7 @@ def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots
         if results.state in ENDED:
             ended = [one.number for one in results.trials if one.state in ENDED]
             collect(folder, config, ended, at_end=True)
+            _write_page(folder, config, ledger)
     if orders.is_over:
         _print(f"The experiment was canceled{f': {orders.text}' if orders.text else '.'}")
         return _CANCELED
@@ -118,6 +122,16 @@ def _stopping(worker: Worker, show: Show) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _write_page(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
+    if importlib.util.find_spec("plotly") is None:
+        _print("There is no page about it: pip install plotly, and run `lightlib experiment report`.")
+        return
+    try:
+        _print(f"page: {near(write_report(folder, config, ledger))}")
+    except (LightlibError, OSError) as error:  # the results are safe, whatever is wrong with the page
+        _print(str(error))
 
 
 def _summary(folder: ExperimentFolder, results: Results) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import math
-import re
 from collections.abc import Sequence
 
 from lightlib.command.plot.panels import HEAD, Panels, Row, traces
+from lightlib.pages import as_text, page
 
 MARK = '<meta name="generator" content="lightlib plot">'  # identifies our own pages
-_SCRIPT = re.compile(r"<script\b[^>]*>(.*?)</script>", re.DOTALL)
 _DASHES = ("dash", "solid", "dot", "dashdot", "longdashdot")
 _HEIGHT = 360  # pixels of one row of panels
 
@@ -31,25 +27,10 @@ def draw_page(
     Names from logs are escaped. A content security policy lists the hashes of plotly's scripts, so the browser runs no
     other script and loads nothing.
     """
-    figure = _figure(title, runs, panels, x, smooth)
-    hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in _SCRIPT.findall(figure))
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src "
-    policy += " ".join(f"'sha256-{digest}'" for digest in hashes)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-{MARK}
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{_text(title)}</title>
-</head>
-<body style="font-family: sans-serif">
-{figure}
+    body = f"""{_figure(title, runs, panels, x, smooth)}
 {_table(rows)}
-{"".join(f"<p>{_text(note)}</p>" for note in notes)}
-</body>
-</html>
-"""
+{"".join(f"<p>{as_text(note)}</p>" for note in notes)}"""
+    return page(title, MARK, body)
 
 
 def _figure(title: str, runs: Sequence[str], panels: Panels, x: str, smooth: float) -> str:
@@ -60,16 +41,16 @@ def _figure(title: str, runs: Sequence[str], panels: Panels, x: str, smooth: flo
     count = math.ceil(len(panels) / columns)
     drawn: list[dict[str, str] | None] = [{}] * len(panels) + [None] * (count * columns - len(panels))
     specs = [drawn[row * columns : (row + 1) * columns] for row in range(count)]
-    titles = [_text(title) for title in panels]
+    titles = [as_text(title) for title in panels]
     figure = make_subplots(count, columns, specs=specs, subplot_titles=titles, vertical_spacing=0.3 / count)
     for number, (name, lines) in enumerate(panels.items()):
         for trace in traces(name, lines, len(runs) > 1, smooth):
-            run = _text(runs[trace.run])
+            run = as_text(runs[trace.run])
             group = {"legendgroup": run, "legendgrouptitle": {"text": run}} if len(runs) > 1 else {}
             scatter = Scatter(
                 x=trace.x,
                 y=[None if math.isnan(value) else value for value in trace.y],
-                name=f"{run} · {_text(trace.label)}" if group else _text(trace.label),
+                name=f"{run} · {as_text(trace.label)}" if group else as_text(trace.label),
                 mode="+".join(["lines"] * trace.line + ["markers"] * trace.markers),
                 line={"color": trace.color, "dash": _DASHES[trace.dash], "width": 1.4 * trace.width},
                 marker={"color": trace.color, "size": 6, "symbol": "circle" if trace.line else "triangle-up"},
@@ -78,7 +59,7 @@ def _figure(title: str, runs: Sequence[str], panels: Panels, x: str, smooth: flo
             )
             figure.add_trace(scatter, row=number // columns + 1, col=number % columns + 1)
     figure.update_xaxes(title=x, matches="x")
-    figure.update_layout(title=_text(title), height=_HEIGHT * count + 120, template="plotly_white", showlegend=True)
+    figure.update_layout(title=as_text(title), height=_HEIGHT * count + 120, template="plotly_white", showlegend=True)
     figure.update_layout(hovermode="x unified", hoverlabel={"namelength": -1})
     axes = [f"{axis.plotly_name}.type" for axis in figure.select_yaxes()]
     buttons = [
@@ -93,12 +74,7 @@ def _figure(title: str, runs: Sequence[str], panels: Panels, x: str, smooth: flo
     return text
 
 
-def _text(value: object) -> str:
-    """Return text that HTML and plotly, which reads a part of HTML, show as it is."""
-    return html.escape(str(value).encode(errors="backslashreplace").decode(), quote=False)
-
-
 def _table(rows: Sequence[Row]) -> str:
     lines = [HEAD, *(row.cells() for row in rows)]
-    cells = "\n".join(f"<tr><td>{'</td><td>'.join(map(_text, line))}</td></tr>" for line in lines)
+    cells = "\n".join(f"<tr><td>{'</td><td>'.join(map(as_text, line))}</td></tr>" for line in lines)
     return f'<table cellpadding="4">\n{cells}\n</table>'

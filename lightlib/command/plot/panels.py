@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from lightlib.command.plot.curves import Run
 from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.pages import COLORS
 
 AXES = ("step", "epoch", "time")
 HEAD = ["run", "metric", "last", "best", "at step"]
-COLORS = ("#0072b2", "#d55e00", "#008a64", "#b5528a", "#8f6400", "#2b87b9", "#3d3d42", "#7a5cc0")
 
 _STAGE = re.compile(
     r"(?:^|[_/.\- ]+)(?:(train|training|fit)|(val|valid|validation|eval)|(test|testing))(?=[_/.\- ]|$)", re.IGNORECASE

@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightlib.command.plot.panels import COLORS, Line, Panels, traces
+from lightlib.command.plot.panels import Line, Panels, traces
+from lightlib.pages import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

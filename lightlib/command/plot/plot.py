@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 
-from lightlib import safe_files
 from lightlib.command.plot import page, picture
 from lightlib.command.plot.curves import Run, find_runs, read_run
 from lightlib.command.plot.panels import AXES, HEAD, Row, chosen, make_panels, summary
-from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.loggers.log_files import is_url
+from lightlib.pages import refuse_foreign, write
 
 FORMATS = {"png": "matplotlib", "html": "plotly"}  # by the package that draws it
 _MARKS = {"png": picture.MARK, "html": page.MARK}
@@ -78,10 +77,11 @@ def run(options: argparse.Namespace) -> int:
     run_names = [run.name for run in runs]
     title = f"Learning curves of {', '.join(run_names) if len(runs) <= 3 else f'{len(runs)} runs'}"
     if "png" in paths:
-        _write(paths["png"], picture.draw_picture(title, run_names, panels, x, options.smooth))
+        content = picture.draw_picture(title, run_names, panels, x, options.smooth)
+        write(paths["png"], content, "--output DIR")
     if "html" in paths:
         text = page.draw_page(title, run_names, panels, rows, notes, x, options.smooth)
-        _write(paths["html"], text.encode(errors="backslashreplace"))
+        write(paths["html"], text.encode(errors="backslashreplace"), "--output DIR")
 
     _print_table(rows, len(runs) > 1)
     for path in paths.values():
@@ -167,32 +167,8 @@ def _targets(output: str | None, runs: Sequence[Run], formats: Sequence[str]) ->
         )
     targets = {name: os.path.join(folder, f"curves.{name}") for name in formats}
     for name, path in targets.items():
-        if os.path.lexists(path) and not _is_ours(path, _MARKS[name]):
-            raise MisconfigurationException(
-                f"{path!r} exists, and was not written by `lightlib plot`.",
-                expected="no such file, or one written by `lightlib plot`, which is replaced.",
-                fix="--output DIR for another folder, or move that file away.",
-            )
+        refuse_foreign(path, _MARKS[name], "lightlib plot", "--output DIR for another folder, or move that file away.")
     return targets
-
-
-def _is_ours(path: str, mark: str) -> bool:
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        return mark.encode() in file.read(2048)
-    return False
-
-
-def _write(path: str, content: bytes) -> None:
-    """Write a file completely or not at all."""
-    try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        safe_files.replace(path, content)
-    except OSError as error:
-        raise LightlibError(
-            f"{path!r} cannot be written: {error}",
-            expected="a folder that this user may write to.",
-            fix="--output DIR",
-        ) from error
 
 
 # Output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -95,6 +96,16 @@ class Attempt:
     def reports(self) -> Mapping[int, float]:
         """The reported value by step."""
         return self._frozen.intermediate_values
+
+    @property
+    def began(self) -> datetime | None:
+        """When it was claimed, by the clock of its worker; None before."""
+        return self._frozen.datetime_start
+
+    @property
+    def finished(self) -> datetime | None:
+        """When it ended, by the clock of the worker that ended it; None before."""
+        return self._frozen.datetime_complete
 
     @property
     def params(self) -> Mapping[str, Any]:

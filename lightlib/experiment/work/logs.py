@@ -20,6 +20,7 @@ _SETTLED = 2.0  # seconds after which a line without an end is written
 _SEARCHED = 10_000  # characters of a line
 _POLL = 0.2
 _CHUNK = 1 << 20
+_TAIL = 1 << 16  # bytes at the end of a file
 _TAG = re.compile(r"^\[rank (\d+)\] ")
 _LINE = re.compile(r"(\d{4}-\d\d-\d\dT[0-9:.]+Z) (\d+) (.*)", re.DOTALL)
 # Control characters, and those that end a line or change its direction; a tab is harmless.
@@ -185,6 +186,24 @@ def read(folder: Path, follow: Callable[[], bool] | None = None) -> Iterator[Lin
                 time.sleep(_POLL)
             else:
                 return
+
+
+def last(folder: Path, count: int) -> list[Line]:
+    """Return the last lines of the newest file of an attempt, of its last 64 KiB; none if it cannot be read.
+
+    Args:
+        folder: Of the attempt, in which ``log.txt`` is.
+        count: At most so many lines.
+    """
+    try:
+        with (folder / "log.txt").open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _TAIL, 0))
+            lines = file.read().removesuffix(b"\n").split(b"\n") if size else []
+    except OSError:
+        return []
+    complete = lines[1:] if size > _TAIL else lines
+    return [_parsed(one) for one in (complete or lines)[-count:]]
 
 
 def as_text(line: Line, colour: bool = False) -> str:

@@ -65,13 +65,14 @@ class Results:
         state: ``"running"``, ``"waiting"`` for a worker, ``"paused"`` or ``"canceled"`` by the user, ``"completed"`` or
             ``"errored"``.
         trials: In the order of their numbers.
+        snapshot: Of the ledger, from which they are.
     """
 
     def __init__(self, folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
         self._folder, self._smaller = folder, config.searcher.directions[0]
         self.metric = config.searcher.metrics[0]
         self._space = Space(config.hyperparameters)
-        snapshot = ledger.snapshot()
+        self.snapshot = snapshot = ledger.snapshot()
         self._orders = orders_of(ledger)
         rests = not snapshot.unfinished() and not snapshot.to_continue()
         self._source = source_of(config, self._space, 1)

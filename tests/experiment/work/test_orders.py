@@ -130,7 +130,7 @@ def test_looking_at_experiments(tmp_path):
 def test_more_trials_and_another_try(tmp_path):
     """Two trials fail; one is tried again after the fault is gone; then there are two more trials."""
     model = MODEL.replace(
-        "step in self.hparams.fails_at", "step in self.hparams.fails_at and not (SEEN / 'mended').exists()"
+        "step in self.hparams.fails_at", "step in self.hparams.fails_at and not (SEEN / 'repaired').exists()"
     )
     project = Project(
         tmp_path,
@@ -143,7 +143,7 @@ def test_more_trials_and_another_try(tmp_path):
     )
     project.run(code=1)
     assert [one.state for one in project.trials()] == ["errored", "errored"]
-    (project.seen / "mended").touch()
+    (project.seen / "repaired").touch()
     assert "tried again" in project.command("experiment", "retry", "search/1")
     assert "is 2, and 2 is not more" in project.command("experiment", "continue", "search", "--max-trials", "2", code=2)
     assert "has 4 trials now" in project.command("experiment", "continue", "search", "--max-trials", "4")

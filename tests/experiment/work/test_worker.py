@@ -41,6 +41,8 @@ def test_a_random_search_trains_as_torch_does(tmp_path):
     best = min(found, key=lambda one: one.metric)
     assert f"best: trial {best.number}, val_loss {best.metric:.6g} after" in printed
     assert "4 completed" in printed
+    assert "page: experiments/search/report.html" in printed
+    assert f"trial {best.number}, val_loss {best.metric:.6g}" in (project.experiment / "report.html").read_text()
     assert {one.state for one in found} == {"completed"}
     assert project.run().count("running") == 0  # nothing is left to do
 

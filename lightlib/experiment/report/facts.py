@@ -1,0 +1,248 @@
+"""Facts about an experiment for its report, as plain data from its ledger and its folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lightlib import report
+from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.ledger.attempt import OWNER, Attempt
+from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.ledger.snapshot import Snapshot
+from lightlib.experiment.report.axes import Axis, axes_of
+from lightlib.experiment.search.halving import Halving
+from lightlib.experiment.space import Space
+from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.logs import as_text, last
+from lightlib.experiment.work.results import Results, Trial
+from lightlib.experiment.work.source import source_of
+
+LEAST_COMPLETED = 4  # trials, below which importances are noise
+MOST_FAILURES = 50
+_LINES, _LONGEST = 10, 400  # of the log of a failed attempt, and the characters of each
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trial.
+
+    Attributes:
+        trial: Its results.
+        points: Batches and metric of each of its reports, in order.
+        seconds: How long its attempts ran, in all; None before the first.
+        ended: When its last attempt ended; None before.
+        rungs: How many rungs it has reached, and how many its bracket has; None for a search without rungs.
+    """
+
+    trial: Trial
+    points: tuple[tuple[int, float], ...]
+    seconds: float | None
+    ended: datetime | None
+    rungs: tuple[int, int] | None
+
+    @property
+    def metric(self) -> float | None:
+        """The best metric, if it is finite."""
+        value = self.trial.metric
+        return value if value is not None and is_drawn(value) else None
+
+    def at(self, axis: Axis) -> float | None:
+        """Return the place of its value on an axis."""
+        return axis.at(self.trial.hparams)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The time of one attempt on a worker.
+
+    Attributes:
+        trial: The number of the trial.
+        attempt: The number of the attempt.
+        outcome: How it ended, or ``"running"``.
+        worker: A name of the worker.
+        lane: Which of the worker's rows it is drawn in, from 0: attempts at the same time have different ones.
+        began: When it was claimed.
+        ended: When it ended, or now.
+    """
+
+    trial: int
+    attempt: int
+    outcome: str
+    worker: str
+    lane: int
+    began: datetime
+    ended: datetime
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An attempt that failed or was lost, with the last lines of its log."""
+
+    trial: int
+    attempt: int
+    outcome: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A rung of a bracket: its length, and how many of the bracket's trials have reached it."""
+
+    bracket: int
+    length: int
+    reached: int
+    trials: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a report.
+
+    Attributes:
+        config: The experiment.
+        results: Its trials.
+        rows: The same with more of each, in the order of their numbers.
+        axes: The searched hyperparameters.
+        rungs: By bracket and length; empty for a search without rungs.
+        spans: The attempts that have begun, by worker and time.
+        failures: At most `MOST_FAILURES`, the newest first.
+        failed: How many there are.
+        importances: By dotted key, the largest first; or why there are none.
+        checkpoint: Of the best trial.
+        made: When the facts were read.
+    """
+
+    config: ExperimentConfig
+    results: Results
+    rows: Sequence[Row]
+    axes: Sequence[Axis]
+    rungs: Sequence[Rung]
+    spans: Sequence[Span]
+    failures: Sequence[Failure]
+    failed: int
+    importances: dict[str, float] | str
+    checkpoint: Path | None
+    made: datetime
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Whether less of the metric is better."""
+        return self.config.searcher.directions[0]
+
+    @property
+    def steps(self) -> str:
+        """The unit of reports: batches, or that of a program."""
+        length = self.config.searcher.max_length
+        return "steps" if length is not None and length.unit == "units" else "batches"
+
+
+def is_drawn(value: float) -> bool:
+    """Whether a figure can have a value; plotly draws none that is not finite, or so large that an axis is not."""
+    return abs(value) <= 1e300  # False for NaN
+
+
+def facts_of(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> Facts:
+    """Return the facts of an experiment at this moment.
+
+    Args:
+        folder: Of the experiment.
+        config: It, with its seed.
+        ledger: Of the experiment.
+    """
+    results, made = Results(folder, config, ledger), datetime.now()  # noqa: DTZ005  as Optuna has times
+    snapshot, space = results.snapshot, Space(config.hyperparameters)
+    source = source_of(config, space, 1)
+    halving = source if isinstance(source, Halving) else None
+    rows = [_row(one, snapshot, halving, made) for one in results.trials]
+    failed = [one for chain in snapshot.chains.values() for one in chain if one.ended_as in ("failed", "lost")]
+    failed.sort(key=lambda one: one.number, reverse=True)
+    best = results.best
+    return Facts(
+        config=config,
+        results=results,
+        rows=rows,
+        axes=axes_of(space),
+        rungs=[] if halving is None else _rungs(results.trials, halving),
+        spans=_spans(snapshot, made),
+        failures=[_failure(folder, one) for one in failed[:MOST_FAILURES]],
+        failed=len(failed),
+        importances=_importances(ledger, rows, space),
+        checkpoint=None if best is None else results.checkpoint(best),
+        made=made,
+    )
+
+
+def _row(trial: Trial, snapshot: Snapshot, halving: Halving | None, now: datetime) -> Row:
+    chain = snapshot.chains[trial.number]
+    points: dict[int, float] = {}
+    for one in chain:
+        points.update(one.reports)
+    times = [((one.finished or now) - one.began).total_seconds() for one in chain if one.began is not None]
+    rungs = None
+    if halving is not None:
+        rungs = trial.rungs, len(halving.brackets[trial.bracket or 0].lengths)
+    return Row(trial, tuple(sorted(points.items())), sum(times) if times else None, chain[-1].finished, rungs)
+
+
+def _rungs(trials: Sequence[Trial], halving: Halving) -> list[Rung]:
+    found = []
+    for number, bracket in enumerate(halving.brackets):
+        own = [one.rungs for one in trials if one.bracket == number]
+        for rung, length in enumerate(bracket.lengths):
+            reached = sum(rungs > rung for rungs in own)
+            found.append(Rung(number, length, reached, len(own)))
+    return found
+
+
+def _spans(snapshot: Snapshot, now: datetime) -> list[Span]:
+    begun = [
+        (one.began, one) for chain in snapshot.chains.values() for one in chain if one.began and one.attribute(OWNER)
+    ]
+    begun.sort(key=lambda pair: (pair[0], pair[1].number))
+    lanes: dict[str, list[datetime]] = {}  # the end of the last span in each lane of a worker
+    spans = []
+    for began, one in begun:
+        worker, ended = _worker(one.attribute(OWNER)), max(one.finished or now, began)
+        ends = lanes.setdefault(worker, [])
+        lane = next((number for number, end in enumerate(ends) if end <= began), len(ends))
+        ends[lane : lane + 1] = [ended]
+        spans.append(Span(one.trial, one.attempt, one.ended_as or "running", worker, lane, began, ended))
+    order = list(lanes)
+    return sorted(spans, key=lambda one: (order.index(one.worker), one.lane, one.began))
+
+
+def _worker(owner: dict[str, Any]) -> str:
+    names = [str(owner[key]) for key in ("host", "pid") if owner.get(key) is not None]
+    return " ".join(names) or str(owner.get("name", "worker"))
+
+
+def _failure(folder: ExperimentFolder, one: Attempt) -> Failure:
+    found = last(folder.attempt(one.trial, one.attempt), _LINES)
+    lines = (report.without_passwords(as_text(line)) for line in found)
+    short = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in lines)
+    return Failure(one.trial, one.attempt, str(one.ended_as), tuple(short))
+
+
+def _importances(ledger: Ledger, rows: Sequence[Row], space: Space) -> dict[str, float] | str:
+    """Return how much of the metric's variance over completed trials each hyperparameter explains, or why not."""
+    completed = [one.metric for one in rows if one.trial.state == "completed" and one.metric is not None]
+    if not space.searched:
+        return "No hyperparameter is searched."
+    if len(completed) < LEAST_COMPLETED:
+        return f"They need {LEAST_COMPLETED} completed trials with a finite metric; there are {len(completed)}."
+    if math.isclose(min(completed), max(completed)):
+        return "All completed trials have the same metric."
+    if importlib.util.find_spec("sklearn") is None:
+        return "They need scikit-learn, which is not installed: pip install scikit-learn"
+    from optuna import load_study  # optional: optuna
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances  # optional: optuna
+
+    study = load_study(study_name=ledger.name, storage=ledger.storage)
+    found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0))
+    return {key: float(value) for key, value in found.items()} or "No hyperparameter is in all completed trials."
