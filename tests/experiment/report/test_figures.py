@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("optuna")
 
 from lightlib.experiment.report import figures
-from lightlib.experiment.report.axes import labels_of
 from tests.experiment.report.made import NOON, Made
 
 LR = {"lr": {"type": "log", "minval": -4, "maxval": 0}}
@@ -159,8 +158,3 @@ def test_secrets_are_masked(tmp_path):
     made.add(0, "completed", {"api_key": 1}, [(1, 1.0)])
     (axis,) = made.facts.axes
     assert (axis.categories, axis.at(made.facts.rows[0].trial.hparams)) == (("***",), 0)
-
-
-def test_labels_are_the_shortest_ends():
-    found = labels_of(["a.lr", "model.lr", "model.width", "lr"])
-    assert found == {"a.lr": "a.lr", "model.lr": "model.lr", "model.width": "width", "lr": "lr"}

@@ -22,7 +22,7 @@ from lightlib.experiment.space import Space
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.machine import check_machine, command_of
 from lightlib.experiment.work.open import Accepts, check, open_ledger
-from lightlib.experiment.work.results import Results, described
+from lightlib.experiment.work.results import Results, described, short_names
 from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.source import source_of
 from lightlib.experiment.work.trial import TrialHere
@@ -301,3 +301,8 @@ def read_text(text):
     path = Path("search.yaml")
     path.write_text(text)
     return read(path)
+
+
+def test_short_names_are_the_shortest_ends_of_one_key():
+    found = short_names(["a.lr", "model.lr", "model.width", "lr"])
+    assert found == {"a.lr": "a.lr", "model.lr": "model.lr", "model.width": "width", "lr": "lr"}
