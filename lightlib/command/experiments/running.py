@@ -19,7 +19,7 @@ from lightlib.experiment.ledger.snapshot import ENDED
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
-from lightlib.experiment.work.results import Results
+from lightlib.experiment.work.results import Results, Trial, described
 from lightlib.experiment.work.slots import Slots
 from lightlib.experiment.work.worker import Worker
 
@@ -97,12 +97,19 @@ def _summary(results: Results) -> str:
     best = results.best
     if best is None:
         return f"{counts}; no trial has completed"
+    if len(results.metrics) > 1:
+        return "\n".join([counts, *(f"best: {_on_front(one)}" for one in results.front)])
     lines = [counts, f"best: trial {best.number}, {results.metric} {best.metric:.6g} after {best.step:,} batches"]
     lines += [f"  {key}: {value}" for key, value in best.hparams.items()]
     checkpoint = results.checkpoint(best)
     if checkpoint is not None:
         lines.append(f"  checkpoint: {near(checkpoint)}")
     return "\n".join(lines)
+
+
+def _on_front(trial: Trial) -> str:
+    values = ", ".join(f"{name} {value:.6g}" for name, value in trial.metrics.items())
+    return f"trial {trial.number}, {values} after {trial.step:,} batches with {described(trial.hparams)}"
 
 
 def _print(text: str) -> None:

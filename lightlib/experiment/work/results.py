@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from lightlib.experiment.file.masks import masked_at
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import Snapshot, State
+from lightlib.experiment.search.pareto import front
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.checkpoints import messages_of
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.source import source_of
+from lightlib.experiment.work.values import value_of
 
 LAST = "last.ckpt"
 _LONGEST = 24  # characters of a value on a line
@@ -33,9 +35,11 @@ class Trial:
             or ``"canceled"``.
         attempts: How many of its attempts have begun.
         hparams: Its hyperparameters by dotted key, with ``***`` for secrets.
-        metric: The best reported value of the searcher's metric; None if there is none.
+        metric: The best reported value of the searcher's metric; of several metrics, the last value of the first one.
+            None if there is none.
         step: The batches after which it was reported.
         labels: Names of the log policies that its output matched.
+        metrics: The values after `step` of all metrics of the searcher, by name.
     """
 
     number: int
@@ -45,6 +49,7 @@ class Trial:
     metric: float | None
     step: int | None
     labels: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Results:
@@ -56,15 +61,17 @@ class Results:
         ledger: Of the experiment.
 
     Attributes:
-        metric: That of the searcher.
+        metric: That of the searcher; of several, the first.
+        metrics: All of them.
         state: ``"running"``, ``"waiting"`` for a worker, ``"paused"`` or ``"canceled"`` by the user, ``"completed"`` or
             ``"errored"``.
         trials: In the order of their numbers.
     """
 
     def __init__(self, folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
-        self._folder, self._smaller = folder, config.searcher.directions[0]
-        self.metric = config.searcher.metrics[0]
+        self._folder, self._directions = folder, config.searcher.directions
+        self.metrics = config.searcher.metrics
+        self.metric = self.metrics[0]
         self._space = Space(config.hyperparameters)
         snapshot = ledger.snapshot()
         self._orders = orders_of(ledger)
@@ -82,11 +89,23 @@ class Results:
     def best(self) -> Trial | None:
         """The trial with the best metric of those that completed or were stopped or paused at a rung, or None.
 
-        Of equal ones it is the first.
+        Of equal ones it is the first. Of several metrics, it is the one of the front with the best first metric.
+        """
+        return min(self.front, key=lambda one: self._scores(one)[0], default=None)
+
+    @property
+    def front(self) -> list[Trial]:
+        """The trials of which no other is better in all metrics, in the order of their numbers.
+
+        They completed, or were stopped or paused at a rung. NaN and the infinities are the worst values.
         """
         states = ("completed", "stopped", "paused")
-        done = [one for one in self.trials if one.state in states and one.metric is not None]
-        return min(done, key=lambda one: score(one.metric or 0.0, self._smaller), default=None)
+        done = {one.number: one for one in self.trials if one.state in states and one.metrics}
+        return [done[number] for number in front({number: self._scores(one) for number, one in done.items()})]
+
+    def _scores(self, trial: Trial) -> tuple[float, ...]:
+        values = zip(trial.metrics.values(), self._directions, strict=True)
+        return tuple(score(value, smaller) for value, smaller in values)
 
     def _state(self) -> str:
         if self._orders.is_over:
@@ -107,8 +126,8 @@ class Results:
 
     def _trial(self, snapshot: Snapshot, number: int) -> Trial:
         chain = snapshot.chains[number]
-        reports = [(step, value) for one in chain for step, value in one.reports.items()]
-        step, metric = min(reports, key=lambda one: score(one[1], self._smaller), default=(None, None))
+        value = value_of(chain, self._directions)
+        step, metrics = value or (None, ())
         begun = sum(one.state != "waiting" for one in chain)
         labels = tuple(dict.fromkeys(name for one in chain for name in one.attribute("labels") or ()))
         hparams = without_secrets(self._space.values(chain[0].params))
@@ -117,7 +136,8 @@ class Results:
             state = "stopped"
         if state in ("waiting", "paused") and self._orders.of(number) in ("cancel", "kill"):
             state = "canceled"
-        return Trial(number, state, begun, hparams, metric, step, labels)
+        named = dict(zip(self.metrics, metrics, strict=False))
+        return Trial(number, state, begun, hparams, named.get(self.metric), step, labels, named)
 
 
 def without_secrets(hparams: Mapping[str, Any]) -> dict[str, Any]:
