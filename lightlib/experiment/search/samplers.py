@@ -134,15 +134,16 @@ class Sampled:
         self, number: int, again: int, history: Sequence[FrozenTrial], attributes: Mapping[str, Any]
     ) -> tuple[FrozenTrial, dict[str, Any]]:
         """Return the trial that the sampler proposes, and the attributes of the study afterwards."""
-        storage, sampler = InMemoryStorage(), sampler_of(self.name, self.options, self.seed, number, again)
+        storage = InMemoryStorage()
         with quiet():
+            sampler = sampler_of(self.name, self.options, self.seed, number, again)
             study = new_study(sampler, self.directions, storage)
             study.add_trials(history)
             study_id = storage.get_study_id_from_name(study.study_name)
             for key, value in attributes.items():
                 storage.set_study_system_attr(study_id, key, value)
             self.space.suggest(study.ask())
-        return storage.get_all_trials(study_id)[-1], dict(storage.get_study_system_attrs(study_id))
+        return storage.get_all_trials(study_id, deepcopy=False)[-1], dict(storage.get_study_system_attrs(study_id))
 
     def _random(self, number: int, tried: Sequence[Mapping[str, Any]]) -> FrozenTrial | None:
         """Return a random trial that was not tried; None if there is hardly one."""
