@@ -138,7 +138,7 @@ def best(options: argparse.Namespace) -> int:
 
 
 def _front(results: Results, options: argparse.Namespace) -> int:
-    """Print the trials of which no other is better in all metrics."""
+    """Print the non-dominated trials."""
     found = [(one, results.checkpoint(one)) for one in results.front]
     if options.copy is not None:
         raise MisconfigurationException(

@@ -1,4 +1,4 @@
-"""Pareto: the trials of which no other is better in all metrics."""
+"""Pareto front: the non-dominated trials of a search with several metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ __all__ = ["front"]
 
 
 def front(scores: Mapping[int, Sequence[float]]) -> list[int]:
-    """Return the trials that no other dominates: none is as good in every metric, and better in one.
+    """Return the non-dominated trials.
+
+    A trial dominates another one if it is as good in every metric and better in one.
 
     Args:
         scores: For each trial, one score per metric, such that less is better.

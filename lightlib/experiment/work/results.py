@@ -95,7 +95,7 @@ class Results:
 
     @property
     def front(self) -> list[Trial]:
-        """The trials of which no other is better in all metrics, in the order of their numbers.
+        """The non-dominated trials (no trial is as good in every metric and better in one), in the order of their numbers.
 
         They completed, or were stopped or paused at a rung. NaN and the infinities are the worst values.
         """

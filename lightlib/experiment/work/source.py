@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.ledger.snapshot import Snapshot
+from lightlib.experiment.samplers import CLASSES, Sampled
 from lightlib.experiment.search.brackets import brackets_of
 from lightlib.experiment.search.halving import Halving, Rule
 from lightlib.experiment.search.plain import NewTrial, Plain
-from lightlib.experiment.search.sampler_options import check_sampler
-from lightlib.experiment.search.samplers import CLASSES, Sampled
 from lightlib.experiment.space import Space
+from lightlib.experiment.work.sampler_options import check_sampler
 
 if TYPE_CHECKING:
     from lightlib.experiment.file import ExperimentConfig

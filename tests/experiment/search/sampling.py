@@ -8,7 +8,7 @@ import warnings
 import optuna
 
 from lightlib.experiment.ledger.ledger import Ledger
-from lightlib.experiment.search.samplers import Sampled
+from lightlib.experiment.samplers import Sampled
 from lightlib.experiment.space import Space
 from tests.experiment.stores import memory
 

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("optuna")
 
+from lightlib.experiment.samplers import Sampled
 from lightlib.experiment.search.brackets import Bracket
 from lightlib.experiment.search.halving import Halving
 from lightlib.experiment.search.plain import Plain
-from lightlib.experiment.search.samplers import Sampled
 from lightlib.experiment.space import Space
 from tests.experiment.search.sampling import MIXED, PLANE, SEED, PlainLoop, bowl, bumpy, ledger_of, plane
 from tests.experiment.stores import Alive, Killed, memory, worker
@@ -70,7 +70,7 @@ def test_any_order_gives_the_same_trials_without_repeated_points():
     assert len({(one["depth"], one["kind"]) for one in found[0]}) == 15
 
 
-def test_a_batch_is_asked_before_it_is_told():
+def test_a_batch_is_drawn_before_its_values_are_there():
     loop, wanted = PlainLoop("tpe", OPTIONS["tpe"]), []
     for _ in range(5):
         batch = [loop.ask(plane) for _ in range(BATCH)]

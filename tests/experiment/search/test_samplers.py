@@ -1,4 +1,4 @@
-"""Samplers draw from the ledger what Optuna draws in a plain loop."""
+"""Samplers draw from the ledger the same trials as Optuna in a plain loop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-optuna = pytest.importorskip("optuna")
+pytest.importorskip("optuna")
+
+import optuna
 
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.storage import open_storage
+from lightlib.experiment.samplers import Sampled
 from lightlib.experiment.search.pickles import check_optimizer
-from lightlib.experiment.search.samplers import Sampled
 from lightlib.experiment.space import Space
 from tests.experiment.search.sampling import (
     CLASSES,
@@ -132,7 +134,7 @@ import sys
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.storage import open_storage
-from lightlib.experiment.search.samplers import Sampled
+from lightlib.experiment.samplers import Sampled
 from lightlib.experiment.space import Space
 from tests.experiment.search.sampling import PLANE, SEED
 from tests.experiment.search.test_samplers import SMALL

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -10,7 +12,7 @@ pytest.importorskip("optuna")
 
 from lightlib.experiment.space import trial_seed
 from tests.experiment.search.sampling import PlainLoop
-from tests.experiment.work.project import MODEL, Project, trained
+from tests.experiment.work.project import MODEL, Project, trained, until
 
 pytestmark = pytest.mark.processes
 
@@ -21,7 +23,7 @@ TWO_METRICS = MODEL.replace(
 
 
 def test_tpe_in_batches_has_the_trials_of_a_plain_loop(tmp_path):
-    """Each batch of two is asked for before the losses of a plain training are told."""
+    """Everything is killed within the first batch. Each batch of two is drawn before Optuna gets its losses, those of a plain training."""
     project = Project(
         tmp_path,
         """
@@ -33,9 +35,16 @@ def test_tpe_in_batches_has_the_trials_of_a_plain_loop(tmp_path):
           max_concurrent_trials: 2
           synchronous: true
           options: {n_startup_trials: 2}
+        fit: {model: {init_args: {holds_at: [2]}}}
         """,
     )
+    process = project.start("experiment", "run", "search.yaml", "--slots", "2")
+    until(lambda: len(project.held()) == 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=300)
+    project.let_go()
     printed = project.run()
+    assert [one.attempts for one in project.trials()] == [2, 2, 1, 1, 1, 1]
     loop = PlainLoop("tpe", {"n_startup_trials": 2}, experiment_seed=7)
     wanted = []
     for _ in range(3):

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("optuna")
 
 from lightlib.experiment.ledger.ledger import Ledger
-from lightlib.experiment.search.samplers import Sampled
+from lightlib.experiment.samplers import Sampled
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.values import value_of
 from tests.experiment.search.sampling import PLANE, SEED, add, ledger_of

@@ -1,4 +1,4 @@
-"""Samplers that cannot work are refused before a trial is added, with what to write instead."""
+"""Samplers that cannot work are refused before a trial is added, with a replacement."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import importlib.util
 
 import pytest
 
-optuna = pytest.importorskip("optuna")
+pytest.importorskip("optuna")
+
+import optuna
 
 from lightlib.config.yaml.document import ConfigError
 from lightlib.experiment.file import read
@@ -42,9 +44,7 @@ def refused(hyperparameters=TWO, **searcher):
     [
         (
             {"n_startup_trial": 3},
-            (
-                "'searcher.options.n_startup_trial' is not a key of the options of tpe. Did you mean 'n_startup_trials'?",
-            ),
+            ("'searcher.options.n_startup_trial' is not a key of the options of tpe.", "mean 'n_startup_trials'?"),
         ),
         ({"seed": 3}, ("is not an option: each trial has a seed", "Fix: reproducibility.experiment_seed: 3")),
         ({"gamma": 3}, ("'searcher.options.gamma' takes an object of Python.", "n_ei_candidates", "Fix: delete it.")),

@@ -1,4 +1,4 @@
-"""Options of Optuna's samplers: what a searcher accepts, and what it needs, before a trial is added."""
+"""Options of Optuna's samplers, and the packages and spaces that they need: checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from optuna.storages import InMemoryStorage
 
 from lightlib.experiment.file.place import Place
 from lightlib.experiment.parameters import Categorical
-from lightlib.experiment.search.samplers import CLASSES, new_study, quiet, sampler_of
+from lightlib.experiment.samplers import CLASSES, new_study, quiet, sampler_of
 from lightlib.experiment.space import Space
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {"gp": ("scipy", "torch"), "cmaes": ("cmaes",), "qmc": ("scipy",)}
