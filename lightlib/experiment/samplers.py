@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -84,7 +85,8 @@ class Sampled:
 
     The parameters of a trial follow from the seed of the experiment, its number and the trials before it in the ledger.
     So it does not matter which worker adds the trial, and a death in between repeats nothing. Some samplers count
-    generations or points; what they write is kept with the trial.
+    generations or points; what they write is kept with the trial. Invalid trials have the worst value. If they were
+    left out, a sampler would draw them again and again.
 
     Args:
         name: The searcher, a key of `CLASSES`.
@@ -171,8 +173,14 @@ class Sampled:
         reports: dict[int, float] = {}
         if self.name == "qmc":  # reads only the parameters: the same points with all workers and kills
             state, values = TrialState.COMPLETE, [0.0 for _ in self.directions]
+        elif is_known and snapshot.state_of(trial) == "invalid" and not self._reached(snapshot, trial):
+            state, values = (
+                TrialState.COMPLETE,
+                [math.inf if one == "minimize" else -math.inf for one in self.directions],
+            )
         elif is_known and self.first_rungs:
-            state, reports = self._at_first_rung(snapshot, trial)
+            reports = self._reached(snapshot, trial)
+            state = TrialState.PRUNED if reports else TrialState.FAIL
         elif is_known:
             state = _STATES.get(snapshot.state_of(trial), TrialState.FAIL)
             values = list(chain[-1].values) if state is TrialState.COMPLETE else None
@@ -190,12 +198,13 @@ class Sampled:
             system_attrs=dict(attributes),
         )
 
-    def _at_first_rung(self, snapshot: Snapshot, trial: int) -> tuple[TrialState, dict[int, float]]:
+    def _reached(self, snapshot: Snapshot, trial: int) -> dict[int, float]:
+        """Return the metric at the first rung by its length, in a synchronous search; empty before it is reached."""
         score = snapshot.attribute(trial, "score:0")
-        if score is None:
-            return TrialState.FAIL, {}
+        if not self.first_rungs or score is None:
+            return {}
         length = int(self.first_rungs[snapshot.last(trial).more["bracket"]])
-        return TrialState.PRUNED, {length: score if self.directions[0] == "minimize" else -score}
+        return {length: score if self.directions[0] == "minimize" else -score}
 
 
 def _is_known(snapshot: Snapshot, trial: int) -> bool:

@@ -95,7 +95,7 @@ class Results:
 
     @property
     def front(self) -> list[Trial]:
-        """The non-dominated trials (no trial is as good in every metric and better in one), in the order of their numbers.
+        """The non-dominated trials: none is as good in every metric and better in one. They are in order.
 
         They completed, or were stopped or paused at a rung. NaN and the infinities are the worst values.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import pickle
 import statistics
@@ -111,10 +112,31 @@ def test_trials_in_all_states_are_those_of_a_plain_loop():
             assert ledger.claim(attempt, {"name": "two"})
             ledger.end(attempt, "completed", bowl(wanted) + 1 / 8)
             loop.study.tell(trial, bowl(wanted) + 1 / 8)
+        elif end == "invalid":
+            ledger.end(attempt, end)
+            loop.study.tell(trial, math.inf)
         elif end != "running":
             ledger.end(attempt, end, again=False)
             state = optuna.trial.TrialState.PRUNED if end == "stopped" else optuna.trial.TrialState.FAIL
             loop.study.tell(trial, state=state)
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "nsga2"])
+def test_an_invalid_region_is_left(name):
+    """Half of the plane is invalid; fewer of the trials are."""
+    for package in NEEDED.get(name, ()):
+        pytest.importorskip(package)
+    space, ledger = Space(PLANE), ledger_of()
+    new, valid = Sampled(name, space, SEED, SMALL.get(name, {})), 0
+    while valid < 15:
+        attempt = add(ledger, new, ledger.snapshot().trials)
+        values = space.values(attempt.params)
+        if values["y"] > 0.5:
+            ledger.end(attempt, "invalid")
+        else:
+            ledger.end(attempt, "completed", bowl(values))
+            valid += 1
+    assert ledger.snapshot().trials < 40
 
 
 def test_two_metrics_of_a_plain_loop():

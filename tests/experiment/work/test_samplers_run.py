@@ -23,7 +23,10 @@ TWO_METRICS = MODEL.replace(
 
 
 def test_tpe_in_batches_has_the_trials_of_a_plain_loop(tmp_path):
-    """Everything is killed within the first batch. Each batch of two is drawn before Optuna gets its losses, those of a plain training."""
+    """Everything is killed within the first batch.
+
+    Each batch of two is drawn before Optuna gets its losses, those of a plain training.
+    """
     project = Project(
         tmp_path,
         """
