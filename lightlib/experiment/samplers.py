@@ -174,10 +174,8 @@ class Sampled:
         if self.name == "qmc":  # reads only the parameters: the same points with all workers and kills
             state, values = TrialState.COMPLETE, [0.0 for _ in self.directions]
         elif is_known and snapshot.state_of(trial) == "invalid" and not self._reached(snapshot, trial):
-            state, values = (
-                TrialState.COMPLETE,
-                [math.inf if one == "minimize" else -math.inf for one in self.directions],
-            )
+            state = TrialState.COMPLETE
+            values = [math.inf if one == "minimize" else -math.inf for one in self.directions]
         elif is_known and self.first_rungs:
             reports = self._reached(snapshot, trial)
             state = TrialState.PRUNED if reports else TrialState.FAIL

@@ -8,7 +8,11 @@ import pytest
 
 pytest.importorskip("optuna")
 
+from lightlib.errors import MisconfigurationException
+from lightlib.experiment.current import CurrentTrial
+from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.messages import Messages
 from lightlib.experiment.samplers import Sampled
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.values import value_of
@@ -63,3 +67,14 @@ def test_a_death_within_a_report_leaves_none_behind():
     assert ledger.fresh(attempt).metrics == {}
     ledger.report(attempt, 4, 0.1, 0.9)
     assert ledger.fresh(attempt).metrics == {4: (0.1, 0.9)}
+
+
+def test_a_program_reports_all_metrics(tmp_path):
+    job = Job(0, 0, str(tmp_path), "", {}, "loss", more_metrics=("size",))
+    assert Job.from_json(job.as_json()) == job
+    trial = CurrentTrial(job, Messages(tmp_path))
+    trial.report(4, loss=0.5, size=3)
+    with pytest.raises(MisconfigurationException, match="The searcher's metric is 'size'; reported were: loss"):
+        trial.report(8, loss=0.5)
+    kinds = [(one["kind"], one.get("metrics")) for one in Messages(tmp_path).new()]
+    assert kinds == [("validated", {"loss": 0.5, "size": 3.0}), ("unlogged", None)]
