@@ -60,20 +60,21 @@ class CurrentTrial:
         Args:
             step: After how many steps of training, counted from the start of the trial, in the unit of the searcher's
                 `max_length`.
-            metrics: By name; the metric of the searcher must be among them.
+            metrics: By name; those of the searcher must be among them.
 
         Raises:
-            MisconfigurationException: It is not.
+            MisconfigurationException: They are not.
         """
         if self._job is None:
             shown = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
             sys.stdout.write(f"step {step}: {shown}\n")
             return
-        if self._job.metric not in metrics:
+        missing = [name for name in (self._job.metric, *self._job.more_metrics) if name not in metrics]
+        if missing:
             error = {
-                "what": f"The searcher's metric is {self._job.metric!r}; reported were: {', '.join(metrics)}.",
+                "what": f"The searcher's metric is {missing[0]!r}; reported were: {', '.join(metrics)}.",
                 "expected": "a report of the metric of the searcher.",
-                "fix": f"report({step}, {self._job.metric}=…), or another searcher.metric.",
+                "fix": f"report({step}, {missing[0]}=…), or another searcher.metric.",
             }
             if self._messages is not None:
                 self._messages.send("unlogged", error=error)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_TUPLES = ("command", "earlier", "rungs", "more_metrics")
+
 
 @dataclass(frozen=True)
 class Job:
@@ -21,6 +23,7 @@ class Job:
         hparams: The hyperparameters by dotted key.
         metric: The metric by which trials are compared.
         smaller_is_better: Whether less of it is better.
+        more_metrics: The metrics after the first, of a search with several.
         fit: The contents of a `lightlib fit` file; None for a program of the user's own.
         command: The command line of that program.
         variables: Of the environment, in addition to the worker's.
@@ -53,6 +56,7 @@ class Job:
     threads: int = 1
     earlier: tuple[str, ...] = ()
     weights: str | None = None
+    more_metrics: tuple[str, ...] = ()
     best: float | None = None
     reported: bool = False
     rungs: tuple[float, ...] = ()
@@ -72,4 +76,4 @@ class Job:
     def from_json(cls, text: str) -> Job:
         """Return the job that `as_json` wrote."""
         values = json.loads(text)
-        return cls(**{**values, **{name: tuple(values[name]) for name in ("command", "earlier", "rungs")}})
+        return cls(**{**values, **{name: tuple(values[name]) for name in _TUPLES}})

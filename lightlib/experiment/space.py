@@ -273,18 +273,19 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def trial_seed(experiment_seed: int, trial: int) -> int:
+def trial_seed(experiment_seed: int, trial: int, again: int = 0) -> int:
     """Return the seed of a trial, from 0 to 2**31 - 1: the first 31 bits of SHA-256 of ``"experiment_seed/trial"``.
 
     Args:
         experiment_seed: The seed of the experiment.
         trial: The number of the trial, from 0.
+        again: Greater than 0 for another seed, that of ``"experiment_seed/trial/again"``.
 
     Example:
         >>> trial_seed(42, 0)
         1949701853
     """
-    return int.from_bytes(_digest(experiment_seed, trial)[:4], "big") >> 1
+    return int.from_bytes(_digest(experiment_seed, f"{trial}/{again}" if again else trial)[:4], "big") >> 1
 
 
 def _digest(experiment_seed: int, trial: int | str) -> bytes:

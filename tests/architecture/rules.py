@@ -61,6 +61,8 @@ ON_USE = {
     f"{PACKAGE}.compat.tools.rich_columns": "rich",
     f"{PACKAGE}.experiment.ledger.journal": "optuna",
     f"{PACKAGE}.experiment.ledger.ledger": "optuna",
+    f"{PACKAGE}.experiment.samplers": "optuna",
+    f"{PACKAGE}.experiment.work.sampler_options": "optuna",
     f"{PACKAGE}.compat.tools.tqdm_bar": "tqdm",
     f"{PACKAGE}.compat.tools.values": "lightning_utilities",
 }

@@ -50,9 +50,9 @@ def experiments(options: argparse.Namespace) -> int:
                 "labels": [*config.labels],
             }
         )
-        value = "" if best is None else f"{best.metric:.6g}"
+        value = "" if best is None else ", ".join(f"{one:.6g}" for one in best.metrics.values())
         names = (str(near(path)), results.state, str(config.searcher.name), str(len(results.trials)))
-        rows.append((*names, results.metric, value, ", ".join(config.labels)))
+        rows.append((*names, ", ".join(results.metrics), value, ", ".join(config.labels)))
     if options.json:
         print(json.dumps(found))
     elif len(rows) == 1:
@@ -78,6 +78,7 @@ def describe(options: argparse.Namespace) -> int:
         "seed": config.reproducibility.experiment_seed,
         "slots per trial": config.resources.slots_per_trial,
         "best": None if best is None else as_plain(best),
+        "front": [one.number for one in results.front] if len(results.metrics) > 1 else [],
     }
     if options.json:
         print(json.dumps(facts))
@@ -102,19 +103,21 @@ def trials(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([as_plain(one) for one in results.trials]))
         return 0
-    rows = [("trial", "state", "attempts", results.metric, "batches", "hyperparameters")]
+    rows = [("trial", "state", "attempts", *results.metrics, "batches", "hyperparameters")]
     for one in results.trials:
-        value = "" if one.metric is None else f"{one.metric:.6g}"
+        values = [f"{one.metrics[name]:.6g}" if one.metrics else "" for name in results.metrics]
         step = "" if one.step is None else f"{one.step:,}"
-        rows.append((str(one.number), one.state, str(one.attempts), value, step, described(one.hparams)))
-    _print_table(rows, right=(0, 2, 3, 4))
+        rows.append((str(one.number), one.state, str(one.attempts), *values, step, described(one.hparams)))
+    _print_table(rows, right=(0, *range(2, 4 + len(results.metrics))))
     return 0
 
 
 def best(options: argparse.Namespace) -> int:
-    """Print the best trial and its checkpoint, which may be copied."""
+    """Print the best trial and its checkpoint, which may be copied; with several metrics, the trials of the front."""
     folder = folder_of(options.experiment)
     results = results_of(folder)
+    if len(results.metrics) > 1 and options.by is None:
+        return _front(results, options)
     found = results.best if options.by is None else _best_by(folder, results, options)
     if found is None:
         print("no trial has completed")
@@ -134,6 +137,29 @@ def best(options: argparse.Namespace) -> int:
     return 0
 
 
+def _front(results: Results, options: argparse.Namespace) -> int:
+    """Print the non-dominated trials."""
+    found = [(one, results.checkpoint(one)) for one in results.front]
+    if options.copy is not None:
+        raise MisconfigurationException(
+            f"--copy: {len(found)} trials are best, each by other metrics.",
+            expected="one metric by which the trial is chosen.",
+            fix=f"--by {shlex.quote(results.metric)}",
+        )
+    if options.json:
+        print(json.dumps([{**as_plain(one), "checkpoint": path and str(path)} for one, path in found]))
+    elif found:
+        rows = [("trial", *results.metrics, "batches", "hyperparameters", "checkpoint")]
+        for one, path in found:
+            values = (f"{value:.6g}" for value in one.metrics.values())
+            where = "" if path is None else str(near(path))
+            rows.append((str(one.number), *values, f"{one.step:,}", described(one.hparams), where))
+        _print_table(rows, right=range(len(results.metrics) + 2))
+    else:
+        print("no trial has completed")
+    return 0 if found else _FAILED
+
+
 def _best_by(folder: ExperimentFolder, results: Results, options: argparse.Namespace) -> Trial | None:
     """Return the best trial by another metric of its validations."""
     sign = -1.0 if options.largest else 1.0
@@ -144,7 +170,8 @@ def _best_by(folder: ExperimentFolder, results: Results, options: argparse.Names
             names.update(metrics)
             value = metrics.get(options.by)
             if value is not None and math.isfinite(value):
-                found.append((sign * value, one.number, step, dataclasses.replace(one, metric=value, step=step)))
+                chosen = dataclasses.replace(one, metric=value, step=step, metrics={options.by: value})
+                found.append((sign * value, one.number, step, chosen))
     if not found and names:
         raise MisconfigurationException(
             f"No trial has validated {options.by!r}.{nearest(options.by, sorted(names))}",
@@ -191,8 +218,9 @@ def checkpoints(options: argparse.Namespace) -> int:
 
 def as_plain(trial: Trial) -> dict[str, Any]:
     """Return a trial as JSON has it, in which no number is infinite."""
+    metrics = {name: value if math.isfinite(value) else None for name, value in trial.metrics.items()}
     metric = trial.metric if trial.metric is None or math.isfinite(trial.metric) else None
-    return {**dataclasses.asdict(trial), "metric": metric}
+    return {**dataclasses.asdict(trial), "metric": metric, "metrics": metrics}
 
 
 def _print_table(rows: Sequence[tuple[str, ...]], right: Collection[int]) -> None:

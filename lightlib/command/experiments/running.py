@@ -26,7 +26,7 @@ from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
-from lightlib.experiment.work.results import Results, counted
+from lightlib.experiment.work.results import Results, Trial, counted, described
 from lightlib.experiment.work.slots import Slots
 from lightlib.experiment.work.worker import Show, Worker
 
@@ -95,7 +95,7 @@ def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots
             collect(folder, config, ended, at_end=True)
             _write_page(folder, config, ledger)
     if orders.is_over:
-        _print(f"The experiment was canceled{f': {orders.text}' if orders.text else '.'}")
+        _print(f"The experiment was ended: {orders.text}" if orders.text else "The experiment was canceled.")
         return _CANCELED
     if received:
         _print(f"To continue: {again}")
@@ -143,12 +143,19 @@ def _summary(folder: ExperimentFolder, results: Results) -> str:
     best = results.best
     if best is None:
         return "\n".join([*lines, "no trial has completed"])
+    if len(results.metrics) > 1:
+        return "\n".join([*lines, *(f"best: {_on_front(one)}" for one in results.front)])
     lines.append(f"best: trial {best.number}, {results.metric} {best.metric:.6g} after {best.step:,} batches")
     lines += [f"  {key}: {value}" for key, value in best.hparams.items()]
     checkpoint = results.checkpoint(best)
     if checkpoint is not None:
         lines.append(f"  checkpoint: {near(checkpoint)}")
     return "\n".join(lines)
+
+
+def _on_front(trial: Trial) -> str:
+    values = ", ".join(f"{name} {value:.6g}" for name, value in trial.metrics.items())
+    return f"trial {trial.number}, {values} after {trial.step:,} batches with {described(trial.hparams)}"
 
 
 def _print(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-KEY, END, OWNER = "lightlib", "end", "owner"
+KEY, END, OWNER, MORE = "lightlib", "end", "owner", "metrics"
 # why an attempt ended, or will: its owner writes it before the state of Optuna's trial changes
 Ending = Literal["completed", "stopped", "paused", "failed", "lost", "interrupted", "invalid", "canceled", "void"]
 # why an attempt was added: the first one, or how the one before must have ended
@@ -89,12 +89,17 @@ class Attempt:
 
     @property
     def value(self) -> float | None:
-        """The value of a completed attempt."""
-        return self._frozen.values[0] if self._frozen.values else None
+        """The value of a completed attempt; of several metrics, that of the first."""
+        return self.values[0] if self.values else None
+
+    @property
+    def values(self) -> Sequence[float]:
+        """The value of each metric of a completed attempt; empty for one that has not completed."""
+        return self._frozen.values or ()
 
     @property
     def reports(self) -> Mapping[int, float]:
-        """The reported value by step."""
+        """The reported value by step; of several metrics, that of the first."""
         return self._frozen.intermediate_values
 
     @property
@@ -106,6 +111,17 @@ class Attempt:
     def finished(self) -> datetime | None:
         """When it ended, by the clock of the worker that ended it; None before."""
         return self._frozen.datetime_complete
+
+    @property
+    def metrics(self) -> Mapping[int, tuple[float, ...]]:
+        """The reported values of all metrics by step."""
+        more = {step: self.attribute(f"{MORE}:{step}") or () for step in self.reports}
+        return {step: (value, *more[step]) for step, value in self.reports.items()}
+
+    @property
+    def distributions(self) -> Mapping[str, BaseDistribution]:
+        """Optuna's distributions of `params`."""
+        return self._frozen.distributions
 
     @property
     def params(self) -> Mapping[str, Any]:

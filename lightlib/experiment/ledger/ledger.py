@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from lightlib.errors import LightlibError, MisconfigurationException
-from lightlib.experiment.ledger.attempt import END, KEY, OWNER, Attempt, Ending, Entry
+from lightlib.experiment.ledger.attempt import END, KEY, MORE, OWNER, Attempt, Ending, Entry
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.ledger.storage import Patience
 
@@ -115,12 +115,20 @@ class Ledger:
         """
         self._owned(attempt, self.storage.set_trial_system_attr, attempt.id, name, value)
 
-    def report(self, attempt: Attempt, step: int, value: float) -> None:
+    def report(self, attempt: Attempt, step: int, value: float, *more: float) -> None:
         """Write the metric after so many units.
+
+        Args:
+            attempt: One of this worker.
+            step: The units.
+            value: The metric.
+            more: The metrics after the first, of a search with several.
 
         Raises:
             LostAttempt: The attempt has ended.
         """
+        if more:
+            self.write(attempt, f"{MORE}:{step}", more)
         self._owned(attempt, self.storage.set_trial_intermediate_value, attempt.id, step, value)
 
     def note(self, name: str, value: Any) -> None:
@@ -131,13 +139,15 @@ class Ledger:
         """Return the values of the experiment by name."""
         return dict(self._ask(self.storage.get_study_system_attrs, self.study))
 
-    def end(self, attempt: Attempt, reason: Ending, value: float | None = None, again: bool = True) -> None:
+    def end(
+        self, attempt: Attempt, reason: Ending, value: float | Sequence[float] | None = None, again: bool = True
+    ) -> None:
         """End an attempt of this worker.
 
         Args:
             attempt: It.
             reason: How it ends.
-            value: The metric, for a completed one.
+            value: The metric, for a completed one; a list of several.
             again: Whether a failed one may be tried again.
 
         Raises:
@@ -172,7 +182,8 @@ class Ledger:
             added = any(one.before == attempt.number and one.reason == reason for one in now.attempts)
             if again and not added:
                 self.add(attempt.successor(reason))
-        values = [end["value"]] if reason == "completed" else None
+        value = end["value"]
+        values = None if reason != "completed" else value if isinstance(value, (list, tuple)) else [value]
         self._ask(self.storage.set_trial_state_values, attempt.id, _STATES.get(reason, TrialState.FAIL), values)
 
     def _owned(self, attempt: Attempt, act: Callable[..., object], *args: Any) -> None:

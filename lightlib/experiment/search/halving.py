@@ -65,7 +65,8 @@ class Halving:
                     return snapshot.last(trial).successor("paused", rung=rung)
             if self._creates(snapshot, courses, number):
                 entry = self._new(snapshot.trials, snapshot)
-                return replace(entry, more={**entry.more, "bracket": number, "rung": 0})
+                if entry is not None:
+                    return replace(entry, more={**entry.more, "bracket": number, "rung": 0})
         return None
 
     def is_done(self, snapshot: Snapshot) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.ledger.snapshot import Snapshot
 
-NewTrial = Callable[[int, Snapshot], Entry]
+NewTrial = Callable[[int, Snapshot], Entry | None]  # None: not before trials that run have ended
 
 
 class Plain:

@@ -32,7 +32,7 @@ class TrialCLI(LightningCLI):
         self._job = job
         self._finds = bool(checkpoints.earlier_folders(job))
         given = {"ckpt_path": "auto", **(job.fit or {})}
-        callbacks: list[Callback] = [Reporter(messages, job.metric, job.reported)]
+        callbacks: list[Callback] = [Reporter(messages, (job.metric, *job.more_metrics), job.reported)]
         if job.rungs:
             callbacks.append(RungStops(job, messages))
         super().__init__(

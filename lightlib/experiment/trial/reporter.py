@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +23,17 @@ class Reporter(Callback):
 
     Args:
         messages: To the worker; None on the other ranks.
-        metric: The metric of the searcher, which each validation must log.
+        needed: The metrics of the searcher, which each validation must log.
         reported: Whether an earlier attempt has reported it.
 
     Raises:
-        MisconfigurationException: On rank 0: the fit does not validate, or a validation does not log the metric.
+        MisconfigurationException: On rank 0: the fit does not validate, or a validation does not log all of them.
     """
 
     after_module = True
 
-    def __init__(self, messages: Messages | None, metric: str, reported: bool = False) -> None:
-        self._messages, self._metric, self._reported = messages, metric, reported
+    def __init__(self, messages: Messages | None, needed: Sequence[str], reported: bool = False) -> None:
+        self._messages, self._needed, self._reported = messages, needed, reported
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         if not self._reported and trainer.plan is not None and trainer.plan.validate_every is None:
@@ -44,8 +44,9 @@ class Reporter(Callback):
         if trainer.sanity_checking:
             return
         metrics = _plain(trainer.callback_metrics)
-        if self._metric not in metrics:
-            self._refuse("The validation does not log it", list(metrics))
+        missing = [name for name in self._needed if name not in metrics]
+        if missing:
+            self._refuse("The validation does not log it", list(metrics), metric=missing[0])
         self._reported = True
         self._send("validated", trainer, metrics=metrics)
 
@@ -66,14 +67,14 @@ class Reporter(Callback):
             position = trainer.progress
             self._messages.send(kind, step=position.batch, epoch=position.epoch, **values)
 
-    def _refuse(self, why: str, logged: list[str], fix: str = "") -> None:
+    def _refuse(self, why: str, logged: list[str], fix: str = "", metric: str = "") -> None:
         if self._messages is None:  # rank 0 ends the run; only it needs the metric
             return
-        names = ", ".join(sorted(logged)) or "nothing"
+        names, metric = ", ".join(sorted(logged)) or "nothing", metric or self._needed[0]
         error = {
-            "what": f"The searcher's metric is {self._metric!r}. {why}; logged were: {names}.",
+            "what": f"The searcher's metric is {metric!r}. {why}; logged were: {names}.",
             "expected": "a validation that logs the metric of the searcher.",
-            "fix": fix or f"self.log({self._metric!r}, …) in validation_step, or another searcher.metric.",
+            "fix": fix or f"self.log({metric!r}, …) in validation_step, or another searcher.metric.",
         }
         self._messages.send("unlogged", error=error)
         raise MisconfigurationException(**error)

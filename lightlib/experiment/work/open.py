@@ -29,7 +29,7 @@ from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.machine import check_keys, check_machine, command_of, link_code, mount, run_startup_hook
 from lightlib.experiment.work.slots import Slot, Slots, variables
-from lightlib.experiment.work.source import source_of
+from lightlib.experiment.work.source import check_source, source_of
 from lightlib.experiment.work.worker import EXCLUDED, Show, Worker
 
 
@@ -97,6 +97,7 @@ class Jobs:
             hparams=hparams,
             metric=searcher.metrics[0],
             smaller_is_better=searcher.directions[0],
+            more_metrics=searcher.metrics[1:],
             fit=fit,
             command=command,
             variables={**variables(slots), **config.environment.variables(kind)},
@@ -124,7 +125,8 @@ class Jobs:
         course = self._source.course(snapshot, attempt.trial)
         lengths = self._source.brackets[course.bracket].lengths
         if fit is None:
-            return self._config.searcher.time_metric, lengths, course.rung
+            searcher = self._config.searcher
+            return (searcher.stopping or searcher).time_metric, lengths, course.rung
         return *rungs_of_fit(lengths, fit["trainer"], self._config, hparams), course.rung
 
 
@@ -167,7 +169,7 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
         check_machine(config)
     seeded = config.with_seed()
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
-    source_of(seeded, space, slots.total)
+    check_source(seeded, space, slots.total)
     if config.entrypoint is None or not config.entrypoint.command:
         settings(seeded, context, space.values(space.draw_trial(0, 0)), 0, max(wanted, 1), slots.kind)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import Snapshot, State
 from lightlib.experiment.search.halving import Halving
+from lightlib.experiment.search.pareto import front
 from lightlib.experiment.search.scores import score
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.checkpoints import messages_of
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.source import source_of
+from lightlib.experiment.work.values import value_of
 
 LAST = "last.ckpt"
 _LONGEST = 24  # characters of a value on a line
@@ -34,11 +36,13 @@ class Trial:
             or ``"canceled"``.
         attempts: How many of its attempts have begun.
         hparams: Its hyperparameters by dotted key, with ``***`` for secrets.
-        metric: The best reported value of the searcher's metric; None if there is none.
+        metric: The best reported value of the searcher's metric; of several metrics, the last value of the first one.
+            None if there is none.
         step: The batches after which it was reported.
         labels: Names of the log policies that its output matched.
         bracket: The number of its bracket from 0; None in a search without rungs.
         rungs: How many rungs of its bracket it has reached.
+        metrics: The values after `step` of all metrics of the searcher, by name.
     """
 
     number: int
@@ -50,6 +54,7 @@ class Trial:
     labels: tuple[str, ...] = ()
     bracket: int | None = None
     rungs: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Results:
@@ -61,7 +66,8 @@ class Results:
         ledger: Of the experiment.
 
     Attributes:
-        metric: That of the searcher.
+        metric: That of the searcher; of several, the first.
+        metrics: All of them.
         state: ``"running"``, ``"waiting"`` for a worker, ``"paused"`` or ``"canceled"`` by the user, ``"completed"`` or
             ``"errored"``.
         trials: In the order of their numbers.
@@ -69,8 +75,9 @@ class Results:
     """
 
     def __init__(self, folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
-        self._folder, self._smaller = folder, config.searcher.directions[0]
-        self.metric = config.searcher.metrics[0]
+        self._folder, self._directions = folder, config.searcher.directions
+        self.metrics = config.searcher.metrics
+        self.metric = self.metrics[0]
         self._space = Space(config.hyperparameters)
         self.snapshot = snapshot = ledger.snapshot()
         self._orders = orders_of(ledger)
@@ -89,11 +96,23 @@ class Results:
     def best(self) -> Trial | None:
         """The trial with the best metric of those that completed or were stopped or paused at a rung, or None.
 
-        Of equal ones it is the first.
+        Of equal ones it is the first. Of several metrics, it is the one of the front with the best first metric.
+        """
+        return min(self.front, key=lambda one: self._scores(one)[0], default=None)
+
+    @property
+    def front(self) -> list[Trial]:
+        """The non-dominated trials: none is as good in every metric and better in one. They are in order.
+
+        They completed, or were stopped or paused at a rung. NaN and the infinities are the worst values.
         """
         states = ("completed", "stopped", "paused")
-        done = [one for one in self.trials if one.state in states and one.metric is not None]
-        return min(done, key=lambda one: score(one.metric or 0.0, self._smaller), default=None)
+        done = {one.number: one for one in self.trials if one.state in states and one.metrics}
+        return [done[number] for number in front({number: self._scores(one) for number, one in done.items()})]
+
+    def _scores(self, trial: Trial) -> tuple[float, ...]:
+        values = zip(trial.metrics.values(), self._directions, strict=True)
+        return tuple(score(value, smaller) for value, smaller in values)
 
     def _state(self) -> str:
         if self._orders.is_over:
@@ -114,8 +133,8 @@ class Results:
 
     def _trial(self, snapshot: Snapshot, number: int) -> Trial:
         chain = snapshot.chains[number]
-        reports = [(step, value) for one in chain for step, value in one.reports.items()]
-        step, metric = min(reports, key=lambda one: score(one[1], self._smaller), default=(None, None))
+        value = value_of(chain, self._directions)
+        step, metrics = value or (None, ())
         begun = sum(one.state != "waiting" for one in chain)
         labels = tuple(dict.fromkeys(name for one in chain for name in one.attribute("labels") or ()))
         hparams = without_secrets(self._space.values(chain[0].params))
@@ -128,7 +147,8 @@ class Results:
         if isinstance(self._source, Halving):
             course = self._source.course(snapshot, number)
             bracket, rungs = course.bracket, course.rung + (course.action is not None)
-        return Trial(number, state, begun, hparams, metric, step, labels, bracket, rungs)
+        named = dict(zip(self.metrics, metrics, strict=False))
+        return Trial(number, state, begun, hparams, named.get(self.metric), step, labels, bracket, rungs, metrics=named)
 
 
 def counted(results: Results) -> str:

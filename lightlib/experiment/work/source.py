@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.ledger.snapshot import Snapshot
+from lightlib.experiment.samplers import CLASSES, Sampled
 from lightlib.experiment.search.brackets import brackets_of
 from lightlib.experiment.search.halving import Halving, Rule
 from lightlib.experiment.search.plain import NewTrial, Plain
 from lightlib.experiment.space import Space
+from lightlib.experiment.work.sampler_options import check_sampler
 
 if TYPE_CHECKING:
     from lightlib.experiment.file import ExperimentConfig
@@ -31,26 +34,24 @@ def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain | Hal
     """
     searcher = config.searcher
     place = config.places.below("searcher")
-    if searcher.name not in (*PLAIN, *HALVING):
-        place.below("name").refuse(
-            f"is {searcher.name or searcher.class_path!r}, which does not run trials yet.",
-            f"one of {', '.join((*PLAIN, *HALVING))} in this version.",
+    if searcher.name not in (*PLAIN, *HALVING, *CLASSES):
+        place.below("class_path").refuse(
+            f"is {searcher.class_path!r}; searchers of your own do not run trials yet.",
+            f"one of {', '.join((*PLAIN, *HALVING, *CLASSES))} in this version.",
             "searcher.name: random",
         )
-    if len(searcher.metrics) > 1:
-        place.below("metric").refuse("has several metrics, which do not run yet.", "one metric.", "searcher.metric: a")
     if searcher.name == "single" and space.searched:
         place.below("name").refuse(
             f"is 'single', which has one trial, and {', '.join(space.searched)} have several values.",
             "constants.",
             "a value in place of each space, or searcher.name: random and max_trials.",
         )
-    if searcher.name in HALVING:
-        return _halving(config, _random(config, space))
+    if searcher.has_rungs:
+        return _halving(config, space)
     concurrency = searcher.max_concurrent_trials or max(slots, 1)
-    if searcher.name == "random":
+    if searcher.name == "random" or searcher.name in CLASSES:
         assert searcher.max_trials is not None, "checked when the file is read"
-        return Plain(searcher.max_trials, concurrency, _random(config, space))
+        return Plain(searcher.max_trials, concurrency, _new_trial(config, space, searcher.max_concurrent_trials))
     distributions = space.distributions()
     points = space.grid_numbers() if searcher.name == "grid" else [{}]
 
@@ -59,6 +60,65 @@ def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain | Hal
         return Entry(number, params=params, distributions={key: distributions[key] for key in params})
 
     return Plain(len(points), concurrency, point, replaces=False)
+
+
+def check_source(config: ExperimentConfig, space: Space, slots: int) -> None:
+    """Refuse a searcher that cannot run here; takes as long as a short search, and more than `source_of`.
+
+    Args:
+        config: The experiment, with its seed.
+        space: Of its hyperparameters.
+        slots: How many trials run at once if `max_concurrent_trials` is 0.
+
+    Raises:
+        ConfigError: A package is missing, or the searcher does not fit the space, the metrics or its options.
+    """
+    source_of(config, space, slots)
+    searcher, place = config.searcher, config.places.below("searcher")
+    if searcher.name is None or searcher.name not in CLASSES:
+        return
+    check_sampler(searcher.name, searcher.options, space, _directions(config), place)
+    if searcher.synchronous and searcher.stopping is not None and searcher.name != "tpe":
+        place.below("synchronous").refuse(
+            f"stands next to stopping, and {searcher.name} learns only from trials that have completed.",
+            "the searcher tpe, which learns from the first rung of each trial; or one of the two keys.",
+            "searcher.name: tpe",
+        )
+    if searcher.synchronous and searcher.stopping is None and not searcher.max_concurrent_trials:
+        place.below("synchronous").refuse(
+            "needs batches of the same size on all machines, and max_concurrent_trials is 0.",
+            "max_concurrent_trials, an int >= 1.",
+            "searcher.max_concurrent_trials: 16",
+        )
+
+
+def _directions(config: ExperimentConfig) -> tuple[str, ...]:
+    return tuple("minimize" if smaller else "maximize" for smaller in config.searcher.directions)
+
+
+def _new_trial(config: ExperimentConfig, space: Space, batch: int, first_rungs: Sequence[float] = ()) -> NewTrial:
+    """Return the source of the parameters of trials, by a sampler or by chance.
+
+    Args:
+        config: The experiment, with its seed.
+        space: Of its hyperparameters.
+        batch: How many trials form a batch if it is synchronous.
+        first_rungs: The length of the first rung of each bracket.
+    """
+    searcher, seed = config.searcher, config.reproducibility.experiment_seed
+    assert seed is not None, "the stored experiment has one"
+    if searcher.name is None or searcher.name not in CLASSES:
+        return _random(config, space)
+    return Sampled(
+        searcher.name,
+        space,
+        seed,
+        searcher.options,
+        _directions(config),
+        skips=searcher.duplicates == "skip",
+        batch=batch if searcher.synchronous else None,
+        first_rungs=first_rungs if searcher.synchronous else (),
+    )
 
 
 def _random(config: ExperimentConfig, space: Space) -> NewTrial:
@@ -76,24 +136,27 @@ def _random(config: ExperimentConfig, space: Space) -> NewTrial:
     return random_trial
 
 
-def _halving(config: ExperimentConfig, new: NewTrial) -> Halving:
+def _halving(config: ExperimentConfig, space: Space) -> Halving:
     """Return the source of a search that compares its trials at rungs."""
     searcher = config.searcher
-    length = searcher.max_length.amount if searcher.max_length else max(int(searcher.max_time or 1), 1)
+    rules = searcher.stopping or searcher
+    length = searcher.max_length.amount if searcher.max_length else max(int(rules.max_time or 1), 1)
     assert searcher.max_trials is not None, "checked when the file is read"
     brackets = brackets_of(
         searcher.name or "",
         searcher.max_trials,
         length,
         num_rungs=searcher.num_rungs,
-        divisor=searcher.divisor,
+        divisor=rules.divisor,
         max_concurrent_trials=searcher.max_concurrent_trials,
-        mode=searcher.mode,
-        max_rungs=searcher.max_rungs,
-        bracket_rungs=searcher.bracket_rungs,
+        mode=rules.mode,
+        max_rungs=rules.max_rungs,
+        bracket_rungs=rules.bracket_rungs,
     )
-    rule: Rule = "stopping" if searcher.stop_once else "promoting"
-    return Halving(brackets, searcher.divisor, new, "synchronous" if _is_synchronous(config) else rule)
+    concurrency, first = sum(one.concurrent for one in brackets), [one.lengths[0] for one in brackets]
+    new = _new_trial(config, space, concurrency, first)
+    rule: Rule = "stopping" if rules.stop_once else "promoting"
+    return Halving(brackets, rules.divisor, new, "synchronous" if _is_synchronous(config) else rule)
 
 
 def _is_synchronous(config: ExperimentConfig) -> bool:

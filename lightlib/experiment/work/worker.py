@@ -22,7 +22,6 @@ from lightlib.experiment.ledger.orders import Orders, give_order, orders_of
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
 from lightlib.experiment.messages import Messages
-from lightlib.experiment.search.scores import score
 from lightlib.experiment.work import processes
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.decisions import Decisions
@@ -31,6 +30,7 @@ from lightlib.experiment.work.logs import LogFile
 from lightlib.experiment.work.results import described
 from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.trial import End, TrialHere
+from lightlib.experiment.work.values import value_of
 
 _POLL = 1.0  # seconds between two looks at the ledger while nothing ends here
 _LOOK = 0.02  # seconds between two looks at the messages of the trials
@@ -143,7 +143,7 @@ class Worker:
             ordered = self._orders.of(attempt.trial) != "run"
             decided = "canceled" if ordered else self._decisions.ending(attempt)
             if decided is not None:  # by the user, or by a worker that died before the trial ended
-                self._ledger.end(attempt, decided, self._best(attempt) if decided == "completed" else None)
+                self._ledger.end(attempt, decided, self._value(attempt) if decided == "completed" else None)
         except LostAttempt:  # this worker was taken for dead since the claim
             return True
         return decided is not None
@@ -167,17 +167,19 @@ class Worker:
         snapshot = self._ledger.snapshot()
         known = {step for one in snapshot.chains[attempt.trial] for step in one.reports}
         for folder in self._folder.attempts(attempt.trial):
-            for step, value in self._validations(Messages(folder).new()):
+            for step, values in self._validations(Messages(folder).new()):
                 if step not in known:
-                    self._ledger.report(attempt, step, value)
+                    self._ledger.report(attempt, step, *values)
                     known.add(step)
 
-    def _validations(self, messages: Iterable[dict[str, Any]]) -> Iterator[tuple[int, float]]:
-        """Yield step and value of the searcher's metric, as storages keep it."""
+    def _validations(self, messages: Iterable[dict[str, Any]]) -> Iterator[tuple[int, list[float]]]:
+        """Yield step and values of the searcher's metrics, as storages keep them."""
+        names, directions = self._config.searcher.metrics, self._config.searcher.directions
         for message in messages:
-            value = message["metrics"].get(self._config.searcher.metrics[0]) if message["kind"] == "validated" else None
-            if value is not None:
-                yield message["step"], _stored(value, self._config)
+            values = message["metrics"] if message["kind"] == "validated" else {}
+            if all(name in values for name in names):
+                found = [_stored(values[name], smaller) for name, smaller in zip(names, directions, strict=True)]
+                yield message["step"], found
 
     def _show_if_idle(self) -> None:
         if not self._here and not self._idle:
@@ -211,9 +213,9 @@ class Worker:
 
     def _take(self, one: TrialHere, message: dict[str, Any]) -> None:
         try:
-            for step, value in self._validations([message]):
-                self._show(f"{one.name}: {one.job.metric} {value:.6g} after {step:,} batches")
-                self._ledger.report(one.attempt, step, value)
+            for step, values in self._validations([message]):
+                self._show(f"{one.name}: {self._named(values)} after {step:,} batches")
+                self._ledger.report(one.attempt, step, *values)
             if message["kind"] == "rung":
                 self._decisions.answer(one, message)
         except LostAttempt:
@@ -230,12 +232,12 @@ class Worker:
         if one.is_lost:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
             return
-        best = self._best(one.attempt)
-        if end.reason == "completed" and best is None:
+        value = self._value(one.attempt)
+        if end.reason == "completed" and value is None:
             one.miss_metric()
             end = End("canceled")
         try:
-            self._end(one, end.reason, end.text, best)
+            self._end(one, end.reason, end.text, value)
             self._collect(one.attempt.trial)
         except LostAttempt:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
@@ -256,24 +258,27 @@ class Worker:
             "fix": "a smaller space in the section hyperparameters, or a check in the model that is right.",
         }
 
-    def _best(self, attempt: Attempt) -> float | None:
-        """Return the best reported value of a trial, over all its attempts; None without a report."""
-        chain = self._ledger.snapshot().chains[attempt.trial]
-        reports = [value for each in chain for value in each.reports.values()]
-        return min(reports, key=lambda value: score(value, self._config.searcher.directions[0]), default=None)
+    def _value(self, attempt: Attempt) -> list[float] | None:
+        """Return the value of a trial for each metric; None without a report."""
+        found = value_of(self._ledger.snapshot().chains[attempt.trial], self._config.searcher.directions)
+        return found and [*found.metrics]
 
-    def _end(self, one: TrialHere, reason: Ending, text: str, best: float | None) -> None:
+    def _named(self, values: Sequence[float]) -> str:
+        names = self._config.searcher.metrics
+        return ", ".join(f"{name} {value:.6g}" for name, value in zip(names, values, strict=True))
+
+    def _end(self, one: TrialHere, reason: Ending, text: str, value: list[float] | None) -> None:
         again = self._follow_policies(one)
         if reason == "interrupted" and self._orders.of(one.attempt.trial) in ("cancel", "kill"):
             reason = "canceled"
         if reason in ("completed", "interrupted"):
             decided = self._decisions.ending(one.attempt)
-            if decided is None and reason == "completed" and best is not None:
-                self._decisions.complete(one.attempt, best)
+            if decided is None and reason == "completed" and value is not None:
+                self._decisions.complete(one.attempt, value[0])
             reason = decided or reason
-        if reason == "completed":
-            self._ledger.end(one.attempt, "completed", best)
-            self._show(f"{one.name}: completed, best {one.job.metric} {best:.6g}")
+        if reason == "completed" and value is not None:
+            self._ledger.end(one.attempt, "completed", value)
+            self._show(f"{one.name}: completed, {'best' if len(value) == 1 else 'last'} {self._named(value)}")
             return
         self._ledger.end(one.attempt, reason, again=again)
         if reason != "failed":
@@ -316,8 +321,8 @@ class Worker:
                     one.lose()
 
 
-def _stored(value: float, config: ExperimentConfig) -> float:
+def _stored(value: float, smaller_is_better: bool) -> float:
     """Return a value as storages keep it: NaN is the worst one."""
     if not math.isnan(value):
         return value
-    return math.inf if config.searcher.directions[0] else -math.inf
+    return math.inf if smaller_is_better else -math.inf

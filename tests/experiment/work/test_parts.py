@@ -113,8 +113,11 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
             {"searcher": {"name": "single", "metric": "a"}},
             "is 'single', which has one trial, and trainer",
         ),
-        ({"searcher": {**FILE["searcher"], "name": "tpe"}}, "is 'tpe', which does not run trials yet"),
-        ({"searcher": {**FILE["searcher"], "metric": ["a", "b"]}}, "has several metrics, which do not run yet"),
+        (
+            {"searcher": {**FILE["searcher"], "name": "tpe", "options": {"n_startup_trial": 3}}},
+            "is not a key of the options of tpe. Did you mean 'n_startup_trials'",
+        ),
+        ({"searcher": {"class_path": "a.B", "metric": "a"}}, "is 'a.B'; searchers of your own do not run trials yet"),
         ({"resources": {"slots_per_trial": 3}}, r"is 3, and this worker has 2 slots \(cpu\)"),
         ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, r"'checkpoint_storage\.type' is not supported by"),
         (
