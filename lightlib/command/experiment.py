@@ -94,7 +94,9 @@ def add_commands(commands: Any) -> None:
     dashboard = parsers["open"]
     dashboard.add_argument("--host", default="127.0.0.1", help="to listen on (default: %(default)s)")
     dashboard.add_argument("--port", type=int, default=8080, help="default: %(default)s")
-    dashboard.add_argument("--allow-remote", action="store_true", help="a host that others reach: it has no login")
+    dashboard.add_argument(
+        "--allow-remote", action="store_true", help="a host that other machines reach: there is no login"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -42,7 +42,7 @@ ORDER = (
     "config.yaml > config.errors > config",
     "experiment.ledger > experiment.search | experiment.file",
     "experiment",
-    "cli > experiment.trial > experiment.work > experiment.report | experiment.handle",
+    "cli > experiment.trial > experiment.work > experiment.report",
     "command.doctor > command.plot > command.experiments > command",
     "__init__ > __main__",
 )
@@ -58,6 +58,7 @@ MAX_PURPOSE = 100
 AT_TOP = frozenset({*sys.stdlib_module_names, PACKAGE, "torch", "packaging", "typing_extensions"})
 # Files that are imported when a program asks for one of their names, and the package that they may import at the top.
 ON_USE = {
+    f"{PACKAGE}.command.experiments.board": "rich",
     f"{PACKAGE}.compat.tools.rich_columns": "rich",
     f"{PACKAGE}.experiment.ledger.journal": "optuna",
     f"{PACKAGE}.experiment.ledger.ledger": "optuna",

@@ -38,6 +38,7 @@ DISTRIBUTIONS = {
     "yaml": "PyYAML",
     "typing_extensions": "typing-extensions",
     "comet_ml": "comet-ml",
+    "optuna_dashboard": "optuna-dashboard",
     "transformer_engine": "transformer-engine",
 }
 # Used where they happen to be installed; a message or another way serves where they are not.

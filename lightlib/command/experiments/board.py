@@ -17,10 +17,10 @@ from rich.text import Text
 from lightlib.callbacks.log_handlers import LogHandlers
 from lightlib.callbacks.progress.text import clock
 from lightlib.callbacks.rich_console import console
-from lightlib.command.search import plan_of
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.messages import Messages
+from lightlib.experiment.plan import plan_of
 from lightlib.experiment.search.preview import Preview
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.results import Results, Trial, counted, described
@@ -72,13 +72,13 @@ class Pace:
 
 
 class Board:
-    """What a terminal shows of an experiment.
+    """The state of an experiment, drawn for a terminal.
 
     Args:
         folder: Of the experiment.
         config: It.
         ledger: Of the experiment.
-        events: The newest events, last; others add to them. Default: none.
+        events: The newest events, last; they are added while it is shown. Default: none.
     """
 
     def __init__(

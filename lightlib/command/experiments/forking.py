@@ -1,4 +1,4 @@
-"""`lightlib experiment fork`: a new experiment from the settings, the code and the weights of another one."""
+"""`lightlib experiment fork`: an experiment from the settings, code and weights of another one."""
 
 from __future__ import annotations
 

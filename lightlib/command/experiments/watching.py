@@ -50,7 +50,7 @@ def dashboard(options: argparse.Namespace) -> int:
         )
     if options.host not in _LOOPBACK and not options.allow_remote:
         raise MisconfigurationException(
-            f"--host is {options.host!r}: the dashboard has no login, and whoever reaches it may delete trials.",
+            f"--host is {options.host!r}: the dashboard has no login, and can delete trials.",
             expected=f"one of {', '.join(_LOOPBACK)}.",
             fix="an SSH tunnel to 127.0.0.1, or --allow-remote in a network that you trust.",
         )

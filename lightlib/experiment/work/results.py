@@ -178,7 +178,7 @@ def described(hparams: Mapping[str, Any]) -> str:
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """Return for each dotted key its last parts, as many as no other key ends with.
+    """Return for each dotted key its shortest end that is the end of this key alone.
 
     Example:
         >>> short_names(["model.init_args.lr", "model.init_args.width", "data.width"])

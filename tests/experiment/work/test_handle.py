@@ -106,6 +106,7 @@ def test_bad_input_is_refused_before_anything_is_written(project):
         experiment.open("search")
 
 
+@pytest.mark.processes
 def test_without_an_experiment_optuna_is_not_imported():
     program = "import sys; from lightlib import experiment; experiment.current(); print('optuna' in sys.modules)"
     done = subprocess.run(
