@@ -120,9 +120,10 @@ def test_importances_give_the_reason_why_they_are_missing(three, tmp_path, monke
 def test_rungs_count_the_trials_that_reached_them(tmp_path):
     made = Made(tmp_path, LR, ASHA)  # 12 trials with rungs 1, 4, 16, and 4 with 4, 16
     for trial, reached in enumerate((1, 1, 2, 3)):
-        scores = {f"score:{rung}": 1.0 for rung in range(reached)}
+        written = {f"score:{rung}": 1.0 for rung in range(reached)}
+        written |= {f"decision:{rung}": "train" if rung < reached - 1 else "stop" for rung in range(reached)}
         more = {"bracket": 0, "rung": 0}
-        made.add(trial, "stopped", {"lr": -1.0 - trial / 10}, [(1, 1.0)], more=more, attributes=scores)
+        made.add(trial, "stopped", {"lr": -1.0 - trial / 10}, [(1, 1.0)], more=more, attributes=written)
     found = [(one.bracket, one.length, one.reached, one.trials) for one in made.facts.rungs]
     assert found == [(0, 1, 4, 4), (0, 4, 2, 4), (0, 16, 1, 4), (1, 4, 0, 0), (1, 16, 0, 0)]
     assert [one.rungs for one in made.facts.rows] == [(1, 3), (1, 3), (2, 3), (3, 3)]
