@@ -20,6 +20,9 @@ class Messages:
         folder: Of the attempt.
         name: Of the file, to which one process writes. Default: that of the messages to the worker.
 
+    Attributes:
+        folder: Of the attempt.
+
     Example:
         >>> there, here = Messages(Path()), Messages(Path())
         >>> there.send("validated", step=3, metrics={"val_loss": 0.5})
@@ -30,7 +33,7 @@ class Messages:
     """
 
     def __init__(self, folder: Path, name: str = FILE) -> None:
-        self._path, self._read = folder / name, 0
+        self.folder, self._path, self._read = folder, folder / name, 0
 
     def send(self, kind: str, **values: Any) -> None:
         """Append a message.

@@ -54,9 +54,9 @@ class Reporter(Callback):
         self._send("logged", trainer, metrics=_plain(metrics))
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
-        here = Path.cwd()  # the folder of the attempt, which users may move
-        inside = Path(path).is_relative_to(here)
-        self._send("checkpoint", trainer, path=str(Path(path).relative_to(here) if inside else path))
+        if self._messages is not None:
+            here, found = self._messages.folder, Path(path)  # users may move the folder
+            self._send("checkpoint", trainer, path=str(found.relative_to(here) if found.is_relative_to(here) else path))
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
         if not self._reported:
