@@ -166,6 +166,12 @@ class Board:
         return len(self._plan.brackets[trial.bracket or 0].lengths) if self._plan else 0
 
 
+def is_possible() -> bool:
+    """Whether standard output is a terminal in which lines can be redrawn."""
+    here = console()
+    return here.is_terminal and not here.is_dumb_terminal
+
+
 @contextmanager
 def shown(board: Board, transient: bool = False) -> Iterator[None]:
     """Show a board on standard output until the block ends.

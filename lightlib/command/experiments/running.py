@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightlib.command.experiments.board import EVENTS, Board, shown
+from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
 from lightlib.command.experiments.names import folder_of, near
 from lightlib.errors import LightlibError, MisconfigurationException, closest, nearest
 from lightlib.experiment.file import ExperimentConfig, read
@@ -81,10 +81,11 @@ def work(options: argparse.Namespace) -> int:
 def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots, again: str) -> int:
     _print(f"{config.name}: {config.searcher.name}, {slots.total} {slots.kind} slots, in {near(folder.path)}")
     events = deque[str](maxlen=EVENTS)
-    show = events.append if sys.stdout.isatty() else _print
+    on_board = is_possible()
+    show = events.append if on_board else _print
     with open_worker(folder, config, slots, show) as (worker, ledger):
         with ExitStack() as stack:
-            if sys.stdout.isatty():
+            if on_board:
                 stack.enter_context(shown(Board(folder, config, ledger, events), transient=True))
             received = stack.enter_context(_stopping(worker, show))
             worker.run()
@@ -111,6 +112,8 @@ def _stopping(worker: Worker, show: Show) -> Iterator[list[int]]:
     def stop(number: int, _: Any) -> None:
         received.append(number)
         if len(received) > 2:
+            if sys.stdout.isatty():
+                os.write(sys.stdout.fileno(), b"\x1b[?25h")  # the cursor, which the board hides
             os._exit(128 + received[0])
         worker.stop()
         if len(received) == 1:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 import time
 from contextlib import suppress
 
-from lightlib.command.experiments.board import Board, shown
+from lightlib.command.experiments.board import Board, is_possible, shown
 from lightlib.command.experiments.names import folder_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.snapshot import ENDED
@@ -24,7 +23,7 @@ def watch(options: argparse.Namespace) -> int:
     folder = folder_of(options.experiment)
     config = folder.config
     with open_ledger(folder, config) as ledger, suppress(KeyboardInterrupt):
-        if sys.stdout.isatty():
+        if is_possible():
             with shown(Board(folder, config, ledger)):
                 while Results(folder, config, ledger).state not in ENDED:
                     time.sleep(_PAUSE)
