@@ -13,9 +13,9 @@ from lightlib.command.experiments.names import folder_of, trial_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.logs import as_text
 from lightlib.experiment.work.logs import read as lines_of
-from lightlib.experiment.work.open import open_ledger
 from lightlib.experiment.work.results import Results
 
 _PAUSE = 0.5  # seconds between two looks for the next attempt of a trial

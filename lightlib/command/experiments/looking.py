@@ -16,7 +16,7 @@ from lightlib.command.experiments.names import folder_of, near, trial_or_all
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.work.checkpoints import checkpoints_of, messages_of
 from lightlib.experiment.work.folder import FILE, ExperimentFolder
-from lightlib.experiment.work.open import open_ledger
+from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.results import Results, Trial, described
 
 _FAILED = 1  # exit code

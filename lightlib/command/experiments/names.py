@@ -6,21 +6,21 @@ import shlex
 from pathlib import Path
 
 from lightlib.errors import MisconfigurationException, closest, nearest
-from lightlib.experiment.work.folder import FILE, ROOT, ExperimentFolder
+from lightlib.experiment.work.folder import ExperimentFolder
 
 
 def folder_of(text: str) -> ExperimentFolder:
     """Return the folder of an experiment that has begun."""
-    for path in (Path(text), Path(ROOT) / text):
-        if (path / FILE).is_file():
-            return ExperimentFolder(path)
-    folders = sorted(one.parent for one in Path(ROOT).glob(f"**/{FILE}"))
-    known = [*map(str, folders), *(one.name for one in folders)]
-    listed = f", one of {', '.join(map(str, folders))}" if folders else ""
+    found = ExperimentFolder.named(text)
+    if found is not None:
+        return found
+    known = ExperimentFolder.names()
+    meant = closest(text, known)
+    listed = f", one of {', '.join(known)}" if known else ""
     raise MisconfigurationException(
         f"There is no experiment {text!r}.{nearest(text, known)}",
-        expected=f"the folder of an experiment{listed}.",
-        fix=f"lightlib experiment trials {shlex.quote(closest(text, known) or 'experiments/NAME')}",
+        expected=f"the folder or the name of an experiment{listed}.",
+        fix=f"write {shlex.quote(meant)}." if meant else "`lightlib experiment list` lists those that there are.",
     )
 
 
@@ -48,3 +48,8 @@ def trial_or_all(text: str) -> tuple[str, int | None]:
 def near(path: Path) -> Path:
     """Return a path as seen from here, if it is below."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def worker_of(folder: ExperimentFolder) -> str:
+    """Return the sentence that names the command of a worker."""
+    return f"`{shlex.join(['lightlib', 'experiment', 'work', str(near(folder.path))])}` runs its trials."

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from lightlib.command.experiments.names import folder_of, trial_or_all
-from lightlib.command.experiments.running import worker_of
+from lightlib.command.experiments.names import folder_of, trial_or_all, worker_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.orders import Order, give_order, orders_of
-from lightlib.experiment.work.open import open_ledger
+from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.results import Results
 
 

@@ -6,7 +6,7 @@ import argparse
 
 from lightlib.command.experiments.names import folder_of, near
 from lightlib.experiment.report import write_report
-from lightlib.experiment.work.open import open_ledger
+from lightlib.experiment.work.ledger import open_ledger
 
 
 def report(options: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
-from lightlib.command.experiments.names import folder_of, near
+from lightlib.command.experiments.names import folder_of, near, worker_of
 from lightlib.errors import LightlibError, MisconfigurationException, closest, nearest
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.ledger.ledger import Ledger
@@ -48,11 +48,6 @@ def create(options: argparse.Namespace) -> int:
     folder, _ = _begin(options, Slots.of_machine("auto"), works=False)
     _print(f"{near(folder.path)} has begun. {worker_of(folder)}")
     return 0
-
-
-def worker_of(folder: ExperimentFolder) -> str:
-    """Return the sentence that names the command of a worker."""
-    return f"`{shlex.join(['lightlib', 'experiment', 'work', str(near(folder.path))])}` runs its trials."
 
 
 def _begin(options: argparse.Namespace, slots: Slots, *, works: bool) -> tuple[ExperimentFolder, ExperimentConfig]:

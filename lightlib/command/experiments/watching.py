@@ -11,7 +11,7 @@ from lightlib.command.experiments.board import Board, is_possible, shown
 from lightlib.command.experiments.names import folder_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.snapshot import ENDED
-from lightlib.experiment.work.open import open_ledger
+from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.results import Results, counted
 
 _PAUSE = 0.5  # seconds between two looks

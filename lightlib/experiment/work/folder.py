@@ -47,6 +47,17 @@ class ExperimentFolder:
         above = (config.workspace, config.project) if config.workspace and config.project else ()
         return cls(Path(root).joinpath(*above, config.name))
 
+    @classmethod
+    def named(cls, name: str | os.PathLike[str]) -> ExperimentFolder | None:
+        """Return the experiment that has begun in a folder, or in one of this name below ``experiments``; else None."""
+        found = (cls(place) for place in (Path(name), Path(ROOT) / name))
+        return next((one for one in found if one.exists), None)
+
+    @staticmethod
+    def names() -> list[str]:
+        """Return the folders of the experiments below ``experiments``, by which `named` finds them."""
+        return [str(one.parent.relative_to(ROOT)) for one in sorted(Path(ROOT).glob(f"**/{FILE}"))]
+
     @property
     def exists(self) -> bool:
         """Whether the experiment has begun."""

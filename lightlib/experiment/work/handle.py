@@ -17,7 +17,8 @@ from lightlib.experiment.ledger.snapshot import ENDED
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import messages_of
 from lightlib.experiment.work.folder import ROOT, ExperimentFolder
-from lightlib.experiment.work.open import check, open_ledger
+from lightlib.experiment.work.ledger import open_ledger
+from lightlib.experiment.work.open import check
 from lightlib.experiment.work.results import Results, Trial
 from lightlib.experiment.work.slots import Slots
 
@@ -44,16 +45,14 @@ class Experiment:
     """
 
     def __init__(self, folder: str | os.PathLike[str], worker: subprocess.Popen[bytes] | None = None) -> None:
-        places = [ExperimentFolder(folder), ExperimentFolder(Path(ROOT) / folder)]
-        self._worker = worker
-        self._folder = next((one for one in places if one.exists), places[0])
-        if not self._folder.exists:
-            known = [one.parent.name for one in Path(ROOT).glob("**/experiment.yaml")]
+        found = ExperimentFolder.named(folder)
+        if found is None:
             raise MisconfigurationException(
-                f"There is no experiment in {str(folder)!r}.{nearest(str(folder), known)}",
+                f"There is no experiment in {str(folder)!r}.{nearest(str(folder), ExperimentFolder.names())}",
                 expected=f"the folder of an experiment, seen from {Path.cwd()}.",
                 fix="lightlib.experiment.run('search.yaml') begins one.",
             )
+        self._folder, self._worker = found, worker
 
     @property
     def path(self) -> Path:

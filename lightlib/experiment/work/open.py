@@ -16,10 +16,10 @@ from lightlib.experiment.file.masks import variable_of
 from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Attempt
 from lightlib.experiment.ledger.beats import BeatFiles, BeatRows, Watch, this_process
-from lightlib.experiment.ledger.ledger import Ledger, require_new
+from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import Snapshot
-from lightlib.experiment.ledger.storage import Patience, is_database, open_storage
+from lightlib.experiment.ledger.storage import is_database
 from lightlib.experiment.search.halving import Halving
 from lightlib.experiment.search.plain import Plain
 from lightlib.experiment.space import Space
@@ -27,26 +27,11 @@ from lightlib.experiment.trial.settings import Settings, fit_settings
 from lightlib.experiment.trial.trainer import rungs_of_fit
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.machine import check_keys, check_machine, command_of, link_code, mount, run_startup_hook
 from lightlib.experiment.work.slots import Slot, Slots, variables
 from lightlib.experiment.work.source import check_source, source_of
 from lightlib.experiment.work.worker import EXCLUDED, Show, Worker
-
-
-@contextmanager
-def open_ledger(folder: ExperimentFolder, config: ExperimentConfig, storage: str | None = None) -> Iterator[Ledger]:
-    """Open the ledger of an experiment.
-
-    Args:
-        folder: Of the experiment.
-        config: It.
-        storage: The URL of a database. Default: the folder.
-    """
-    with open_storage(storage or folder.path, Patience() if storage else None) as opened:
-        directions = tuple("minimize" if smaller else "maximize" for smaller in config.searcher.directions)
-        ledger = Ledger(opened, config.name, directions, config.max_restarts, Patience())
-        require_new(ledger, config.name)
-        yield ledger
 
 
 class Jobs:

@@ -7,7 +7,7 @@ from pathlib import Path
 from lightlib.errors import nearest
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.work.checkpoints import checkpoints_of
-from lightlib.experiment.work.folder import ROOT, ExperimentFolder
+from lightlib.experiment.work.folder import ExperimentFolder
 
 
 def find(config: ExperimentConfig) -> Path | None:
@@ -36,16 +36,13 @@ def find(config: ExperimentConfig) -> Path | None:
             )
         return Path(value)
     where, _, number = str(value).rpartition("/")
-    found = next(
-        (each for each in (ExperimentFolder(where), ExperimentFolder(Path(ROOT) / where)) if where and each.exists),
-        None,
-    )
+    found = ExperimentFolder.named(where) if where else None
     if found is None or not number.isdecimal():
-        known = [one.parent.name for one in Path(ROOT).glob("**/experiment.yaml")]
+        known = ExperimentFolder.names()
         place.refuse(
             f"is {value!r}, which is no trial of an experiment here.{nearest(where, known)}",
             "EXPERIMENT/TRIAL, with the number of the trial.",
-            f"searcher.{name}: {known[0] if known else 'experiments/NAME'}/0",
+            f"searcher.{name}: {known[0] if known else 'NAME'}/0",
         )
     return _latest(found, int(number)) or place.refuse(
         f"is {value!r}, and this trial has no checkpoint.",

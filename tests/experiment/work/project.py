@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.experiment.work.open import open_ledger
+from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.results import Results, Trial
 
 ROOT = Path(__file__).resolve().parents[3]

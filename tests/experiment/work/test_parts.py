@@ -20,8 +20,9 @@ from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.machine import check_machine, command_of
-from lightlib.experiment.work.open import Accepts, check, open_ledger
+from lightlib.experiment.work.open import Accepts, check
 from lightlib.experiment.work.results import Results, described, short_names
 from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.source import source_of
