@@ -21,7 +21,6 @@ from lightlib.experiment.space import Space
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.logs import as_text, last
 from lightlib.experiment.work.results import Results, Trial
-from lightlib.experiment.work.source import source_of
 
 LEAST_COMPLETED = 4  # trials, below which importances are noise
 MOST_FAILURES = 50
@@ -156,9 +155,8 @@ def facts_of(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger)
         ledger: Of the experiment.
     """
     results, made = Results(folder, config, ledger), datetime.now()  # noqa: DTZ005  as Optuna has times
-    snapshot, space = results.snapshot, Space(config.hyperparameters)
-    source = source_of(config, space, 1)
-    halving = source if isinstance(source, Halving) else None
+    snapshot, space = results.snapshot, results.space
+    halving = results.source if isinstance(results.source, Halving) else None
     rows = [_row(one, snapshot, halving, made) for one in results.trials]
     failed = [one for chain in snapshot.chains.values() for one in chain if one.ended_as in ("failed", "lost")]
     failed.sort(key=lambda one: one.number, reverse=True)

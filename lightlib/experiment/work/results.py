@@ -72,18 +72,20 @@ class Results:
             ``"errored"``.
         trials: In the order of their numbers.
         snapshot: Of the ledger, from which they are.
+        space: Of the hyperparameters.
+        source: Of the trials.
     """
 
     def __init__(self, folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
         self._folder, self._directions = folder, config.searcher.directions
         self.metrics = config.searcher.metrics
         self.metric = self.metrics[0]
-        self._space = Space(config.hyperparameters)
+        self.space = Space(config.hyperparameters)
         self.snapshot = snapshot = ledger.snapshot()
         self._orders = orders_of(ledger)
         rests = not snapshot.unfinished() and not snapshot.to_continue()
-        self._source = source_of(config, self._space, 1)
-        self._closed = rests and self._source.is_done(snapshot)
+        self.source = source_of(config, self.space, 1)
+        self._closed = rests and self.source.is_done(snapshot)
         self.trials = [self._trial(snapshot, number) for number in snapshot.chains]
         self.state = self._state()
 
@@ -137,15 +139,15 @@ class Results:
         step, metrics = value or (None, ())
         begun = sum(one.state != "waiting" for one in chain)
         labels = tuple(dict.fromkeys(name for one in chain for name in one.attribute("labels") or ()))
-        hparams = without_secrets(self._space.values(chain[0].params))
+        hparams = without_secrets(self.space.values(chain[0].params))
         state = snapshot.state_of(number)
         if state == "paused" and self._closed:  # it is among the best of no rung, and will not be
             state = "stopped"
         if state in ("waiting", "paused") and self._orders.of(number) in ("cancel", "kill"):
             state = "canceled"
         bracket, rungs = None, 0
-        if isinstance(self._source, Halving):
-            course = self._source.course(snapshot, number)
+        if isinstance(self.source, Halving):
+            course = self.source.course(snapshot, number)
             bracket, rungs = course.bracket, course.rung + (course.action is not None)
         named = dict(zip(self.metrics, metrics, strict=False))
         return Trial(number, state, begun, hparams, named.get(self.metric), step, labels, bracket, rungs, metrics=named)
