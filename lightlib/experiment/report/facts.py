@@ -112,7 +112,8 @@ class Facts:
         spans: The attempts that have begun, by worker and time.
         failures: At most `MOST_FAILURES`, the newest first.
         failed: How many there are.
-        importances: By dotted key, the largest first; or why there are none.
+        importances: Of hyperparameters for the metric, for the first of several ones: by dotted key, the largest first;
+            or why there are none.
         checkpoint: Of the best trial.
         made: When the facts were read.
     """
@@ -228,7 +229,7 @@ def _failure(folder: ExperimentFolder, one: Attempt) -> Failure:
 
 
 def _importances(ledger: Ledger, rows: Sequence[Row], space: Space) -> dict[str, float] | str:
-    """Return how much of the metric's variance over completed trials each hyperparameter explains, or why not."""
+    """Return how much of the first metric's variance over completed trials each hyperparameter explains, or why not."""
     completed = [one.metric for one in rows if one.trial.state == "completed" and one.metric is not None]
     if not space.searched:
         return "No hyperparameter is searched."
@@ -242,5 +243,6 @@ def _importances(ledger: Ledger, rows: Sequence[Row], space: Space) -> dict[str,
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances  # optional: optuna
 
     study = load_study(study_name=ledger.name, storage=ledger.storage)
-    found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0))
+    evaluator = FanovaImportanceEvaluator(seed=0)
+    found = get_param_importances(study, evaluator=evaluator, target=lambda one: one.values[0])
     return {key: float(value) for key, value in found.items()} or "No hyperparameter is in all completed trials."

@@ -57,6 +57,37 @@ def curves(facts: Facts) -> Figure | None:
     return {"data": traces, "layout": _layout(xaxis=x, yaxis=_metric_axis(facts, values))}
 
 
+def front(facts: Facts) -> Figure | None:
+    """Return the trials by their first two metrics, with the front drawn; None for one metric."""
+    if len(facts.results.metrics) == 1:
+        return None
+    names = facts.results.metrics[:2]
+    found = [(one, [one.trial.metrics[name] for name in names]) for one in facts.rows if one.metric is not None]
+    found = [(one, values) for one, values in found if all(map(is_drawn, values))]
+    if not found:
+        return None
+    best = facts.results.front
+    groups: dict[str, list[tuple[Row, list[float]]]] = {"the rest": [], "the front": []}
+    for row, values in found:
+        groups["the front" if row.trial in best else "the rest"].append((row, values))
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": name,
+            "x": [values[0] for _, values in group],
+            "y": [values[1] for _, values in group],
+            "text": [_name(row) for row, _ in group],
+            "marker": {"color": color, "size": size},
+            "hovertemplate": "%{text}: %{x:.6g}, %{y:.6g}<extra></extra>",
+        }
+        for (name, group), color, size in zip(groups.items(), (BLUE, ORANGE), (7, 10), strict=True)
+        if group
+    ]
+    axes = [_titled(name, [values[place] for _, values in found]) for place, name in enumerate(names)]
+    return {"data": data, "layout": _layout(xaxis=axes[0], yaxis=axes[1])}
+
+
 def history(facts: Facts) -> Figure | None:
     """Return the metric of each trial that has ended, in the order of their ends, and the best so far."""
     ended = [(one.ended, one) for one in facts.rows if one.ended is not None and _counts(one)]
@@ -219,7 +250,11 @@ def _name(one: Row) -> str:
 
 
 def _metric_axis(facts: Facts, values: Iterable[float]) -> Figure:
-    return {"title": as_text(facts.results.metric), "automargin": True, **(_LOG if _is_wide(values) else {})}
+    return _titled(facts.results.metric, values)
+
+
+def _titled(metric: str, values: Iterable[float]) -> Figure:
+    return {"title": as_text(metric), "automargin": True, **(_LOG if _is_wide(values) else {})}
 
 
 def _is_wide(values: Iterable[float]) -> bool:

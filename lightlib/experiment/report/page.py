@@ -83,6 +83,10 @@ def draw_page(facts: Facts, folder: ExperimentFolder) -> str:
 def _sections(facts: Facts) -> Iterator[str]:
     metric = as_text(facts.results.metric)
     yield _section("Trials", tables.trials(facts) if facts.rows else _note("There is none yet."))
+    front = _drawn(figures.front(facts), "front")
+    if front:
+        about = "In every metric no trial is as good as one of the front, and better in one."
+        yield _section("Front", f"{front}{_note(about)}")
     yield _section("Curves", _drawn(figures.curves(facts), "curves") or _note(f"No trial has reported {metric} yet."))
     for title, name, figure in (
         ("History", "history", figures.history(facts)),
@@ -96,7 +100,7 @@ def _sections(facts: Facts) -> Iterator[str]:
         yield _section("Hyperparameters one by one", f'<div class="several">{"".join(slices)}</div>')
     if facts.axes:
         missing = facts.importances if isinstance(facts.importances, str) else ""
-        about = "How much of the metric's variance over completed trials each one explains (fANOVA of Optuna)."
+        about = f"How much of the variance of {metric} over completed trials each one explains (fANOVA of Optuna)."
         drawn = _drawn(figures.importances(facts), "importances")
         yield _section("Importances of hyperparameters", _note(missing) if missing else f"{drawn}{_note(about)}")
     if facts.rungs:

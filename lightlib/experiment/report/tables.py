@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lightlib.experiment.report.axes import Axis
-from lightlib.experiment.report.facts import Facts, Row
+from lightlib.experiment.report.facts import Facts, Row, is_drawn
 from lightlib.experiment.search.scores import score
 from lightlib.pages import as_text
 
@@ -46,14 +46,20 @@ def header(facts: Facts, folder: Path) -> str:
         "state": results.state,
         "trials": ", ".join(f"{count} {state}" for state, count in sorted(results.states.items())),
         "searcher": config.searcher.name or config.searcher.class_path,
-        "metric": f"{results.metric} ({'less' if facts.smaller_is_better else 'more'} is better)",
+        "metric": ", ".join(
+            f"{name} ({'less' if smaller else 'more'} is better)"
+            for name, smaller in zip(results.metrics, config.searcher.directions, strict=True)
+        ),
         "seed": config.reproducibility.experiment_seed,
         "constants": _listed({key: value for key, value in first.items() if key not in searched}),
     }
     if best is not None and best.metric is not None and best.step is not None:
-        known["best"] = f"trial {best.number}, {results.metric} {best.metric:.6g} after {best.step:,} {facts.steps}"
+        values = ", ".join(f"{name} {value:.6g}" for name, value in best.metrics.items())
+        known["best"] = f"trial {best.number}, {values} after {best.step:,} {facts.steps}"
         known["its hyperparameters"] = _listed({key: best.hparams[key] for key in best.hparams if key in searched})
         known["its checkpoint"] = facts.checkpoint and _below(facts.checkpoint, folder)
+        if len(results.metrics) > 1:
+            known["the front"] = f"trial {', '.join(str(one.number) for one in results.front)}"
     known["as of"] = f"{facts.made:%Y-%m-%d %H:%M:%S}"
     rows = [f"<dt>{key}</dt><dd>{as_text(value)}</dd>" for key, value in known.items() if value not in ("", None)]
     return f"<dl>{''.join(rows)}</dl>"
@@ -69,10 +75,11 @@ class _Column(NamedTuple):
 
 def trials(facts: Facts) -> str:
     """Return the trials, the one with the best metric first, and those without one last."""
-    smaller, best = facts.smaller_is_better, facts.results.best
+    smaller, results = facts.smaller_is_better, facts.results
+    best = results.front if len(results.metrics) > 1 else [results.best]
     rows = sorted(facts.rows, key=lambda one: (one.metric is None, score(one.metric or 0.0, smaller)))
-    metric = _Column(facts.results.metric, lambda one: _number(one.trial.metric), lambda one: one.metric)
-    columns = [*_before(facts), metric, *_after(facts)]
+    metric, *more = map(_of_metric, results.metrics)
+    columns = [*_before(facts), metric, *more, *_after(facts)]
     order = "ascending" if smaller else "descending"
     heads = [
         f'<th class="{_kind(one)}"{f" aria-sort={order}" if one is metric else ""}>'
@@ -82,7 +89,7 @@ def trials(facts: Facts) -> str:
     body = []
     for row in rows:
         cells = "".join(_cell(one, row) for one in columns)
-        body.append(f'<tr class="{"best" if row.trial == best else row.trial.state}">{cells}</tr>')
+        body.append(f'<tr class="{"best" if row.trial in best else row.trial.state}">{cells}</tr>')
     return _table("sortable", heads, body)
 
 
@@ -111,6 +118,14 @@ def _after(facts: Facts) -> list[_Column]:
         _Column("duration", lambda one: _duration(one.seconds), lambda one: one.seconds),
         *(_of_axis(axis) for axis in facts.axes),
     ]
+
+
+def _of_metric(name: str) -> _Column:
+    def number(row: Row) -> float | None:
+        value = row.trial.metrics.get(name)
+        return value if value is not None and is_drawn(value) else None
+
+    return _Column(name, lambda one: _number(one.trial.metrics.get(name)), number)
 
 
 def _of_axis(axis: Axis) -> _Column:

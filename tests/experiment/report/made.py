@@ -59,6 +59,7 @@ class Made:
         worker: str = "one",
         more: Mapping[str, Any] = {},
         attributes: Mapping[str, Any] = {},
+        second: Sequence[float] = (),
     ) -> None:
         """Add an attempt.
 
@@ -66,27 +67,36 @@ class Made:
             trial: The number of the trial.
             outcome: How it has ended, ``"running"`` or ``"waiting"``.
             numbers: Those of Optuna, by dotted key.
-            reports: Step and metric of each.
+            reports: Step and metric of each, of several metrics the first.
             attempt: The number within the trial.
             reason: Why it was added.
             seconds: When it began and ended, after noon.
             worker: Its owner.
             more: The values of the searcher.
             attributes: More of them.
+            second: The values of the second metric, one for each report.
         """
         values = [value for _, value in reports]
         best = (min if self.config.searcher.directions[0] else max)(values, default=None)
+        further = {f"metrics:{step}": [value] for (step, _), value in zip(reports, second, strict=False)}
+        kept = {"value": best} if not second else {"values": [values[-1], second[-1]]}
         state = TrialState[outcome.upper()] if outcome in ("running", "waiting") else _STATES.get(outcome)
         before = self._numbers.get((trial, attempt - 1))
         info = {"trial": trial, "attempt": attempt, "reason": reason, "before": before, "more": dict(more)}
         distributions = self.space.distributions()
         frozen = create_trial(
             state=TrialState.FAIL if state is None else state,
-            value=best if outcome == "completed" else None,
+            **(kept if outcome == "completed" else {}),
             params=dict(numbers),
             distributions={key: distributions[key] for key in numbers},
             intermediate_values=dict(reports),
-            system_attrs={"lightlib": info, "owner": {"name": worker}, "end": {"reason": outcome}, **attributes},
+            system_attrs={
+                "lightlib": info,
+                "owner": {"name": worker},
+                "end": {"reason": outcome},
+                **attributes,
+                **further,
+            },
         )
         frozen.datetime_start = None if outcome == "waiting" else NOON + timedelta(seconds=seconds[0])
         ended = outcome not in ("running", "waiting")

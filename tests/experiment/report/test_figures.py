@@ -106,6 +106,40 @@ def test_importances_find_the_hyperparameter_that_matters(tmp_path):
     assert bars["x"] == pytest.approx([found["width"], found["lr"]])
 
 
+SEVERAL = {"name": "random", "metric": ["loss", "speed"], "smaller_is_better": [True, False], "max_trials": 300}
+
+
+def test_two_metrics_have_a_front_and_importances_of_the_first(tmp_path):
+    pytest.importorskip("sklearn")
+    width = {"width": {"type": "int", "minval": 1, "maxval": 8}}
+    made = Made(tmp_path, {**LR, **width}, SEVERAL)
+    for trial in range(24):  # the loss is of lr alone, the speed of width alone
+        number, size = -4 + (trial % 6) * 0.8, 1 + trial % 4
+        loss = (number + 2) ** 2 + 1
+        made.add(trial, "completed", {"lr": number, "width": size}, [(1, 9.0), (2, loss)], second=[0.0, float(size)])
+    assert list(made.facts.importances) == ["lr", "width"]
+    assert made.facts.importances["lr"] > 0.8
+    figure = figures.front(made.facts)
+    rest, front = figure["data"]
+    least = min((-4 + place * 0.8 + 2) ** 2 + 1 for place in range(6))
+    best = {(x, y) for x, y in zip(front["x"], front["y"], strict=True)}
+    assert (least, max(y for x, y in best if x == least)) in best
+    every = [*zip(rest["x"], rest["y"], strict=True), *best]
+    assert len(rest["x"]) + len(front["x"]) == 24
+    for x, y in every:
+        beaten = any(a <= x and b >= y and (a, b) != (x, y) for a, b in every)
+        assert beaten == ((x, y) not in best)
+    assert [figure["layout"][axis]["title"] for axis in ("xaxis", "yaxis")] == ["loss", "speed"]
+
+
+def test_a_metric_that_is_not_finite_has_no_place_among_two(tmp_path):
+    made = Made(tmp_path, LR, SEVERAL)
+    made.add(0, "completed", {"lr": -1.0}, [(1, 1.0)], second=[math.inf])
+    made.add(1, "stopped", {"lr": -2.0}, [(1, math.nan)], second=[1.0])
+    made.add(2, "running", {"lr": -3.0})
+    assert figures.front(made.facts) is None
+
+
 def test_importances_give_the_reason_why_they_are_missing(three, tmp_path, monkeypatch):
     assert three.facts.importances == "They need 4 completed trials with a finite metric; there are 1."
     made = Made(tmp_path, LR)

@@ -122,6 +122,21 @@ def test_trials_are_sorted_by_metric_and_those_without_are_last(tmp_path):
     assert found == ["2", "3", "0", "1"]
 
 
+@pytest.mark.parametrize("trials", [0, 1, 8])
+def test_several_metrics_have_columns_and_a_front(tmp_path, trials):
+    searcher = {"name": "random", "metric": ["loss", "speed"], "smaller_is_better": [True, False], "max_trials": 8}
+    made = Made(tmp_path, LR, searcher)
+    for trial in range(trials):  # 0 to 3 are a front, 4 to 7 have its losses with less speed
+        made.add(trial, "completed", {"lr": -trial / 2}, [(1, trial % 4)], second=[(trial % 4) - (trial > 3)])
+    text = page_of(made)
+    assert "loss (less is better), speed (more is better)" in text
+    assert re.findall(r'<button type="button">(\w+)</button>', text)[3:5] == (["loss", "speed"] if trials else [])
+    assert text.count('<tr class="best">') == min(trials, 4)
+    assert ("Front" in headings(text)) == bool(trials)
+    assert ("<dd>trial 0, 1, 2, 3</dd>" in text) == (trials == 8)
+    assert ("variance of loss over completed trials" in text) == (trials == 8)
+
+
 @pytest.mark.processes
 @pytest.mark.skipif(shutil.which("node") is None, reason="node runs the script")
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def project(tmp_path, monkeypatch, request):
 
 
 @pytest.mark.processes
-def test_an_experiment_runs_and_shows_its_results(project, monkeypatch):
+def test_an_experiment_runs_and_shows_its_results(project):
     found = experiment.run("search.yaml", slots=2, config=["searcher.max_trials=3"])
     assert found.state == "completed"
     assert [(one.number, one.state) for one in found.trials] == [(0, "completed"), (1, "completed"), (2, "completed")]
@@ -43,10 +44,7 @@ def test_an_experiment_runs_and_shows_its_results(project, monkeypatch):
     assert found.metrics(best.number) == [{"step": one["step"], **one["metrics"]} for one in written]
     assert [len(found.study.trials), found.study.best_value] == [3, best.metric]
     assert repr(experiment.open("search")) == repr(found) == f"Experiment({str(project.experiment)!r})"
-    monkeypatch.syspath_prepend(str(project.folder))
-    import model
-
-    loaded = found.load(model.Line)
+    loaded = found.load(runpy.run_path(str(project.folder / "model.py"))["Line"])
     saved = torch.load(found.checkpoint(), weights_only=True)
     assert saved["global_step"] == best.step
     assert torch.equal(loaded.layer.weight, saved["state_dict"]["layer.weight"])
