@@ -19,7 +19,7 @@ from typing import IO
 
 import torch
 
-from tests.processes import spares, warm
+from tests.processes import fork_server, spares, warm
 
 HANGS_AFTER = 500.0  # seconds; only a hung test takes so long
 GRACE = 20.0  # seconds for the streams of a program that was killed to close
@@ -48,6 +48,7 @@ class Program(warm.Child):
         merged: Whether stderr goes into `stdout`.
         new_session: Whether it leads a session of its own, as in a terminal of its own.
         starts: How many interpreters it starts itself, such as the other ranks: the first so many are forks as well.
+        serves: Whether the fork server that it may start is a fork as well.
 
     Attributes:
         stdout: What it prints.
@@ -62,6 +63,7 @@ class Program(warm.Child):
         merged: bool = False,
         new_session: bool = True,
         starts: int = 0,
+        serves: bool = False,
     ) -> None:
         out, its_out = os.pipe()
         err, its_err = (None, os.dup(its_out)) if merged else os.pipe()
@@ -71,7 +73,9 @@ class Program(warm.Child):
         env = environment() if env is None else env
         with open(os.devnull) as nothing:
             streams = (nothing.fileno(), its_out, its_err)
-            child = warm.fork(_launch, words, starts, streams=streams, env=env, cwd=cwd, new_session=new_session)
+            child = warm.fork(
+                _launch, words, starts, serves, streams=streams, env=env, cwd=cwd, new_session=new_session
+            )
         os.close(its_out)
         os.close(its_err)
         super().__init__(child.pid, child.status)
@@ -125,7 +129,9 @@ def interpreter(*command: str | Path, **options: object) -> subprocess.Completed
 
 
 # in the program's process
-def _launch(words: list[str], starts: int) -> None:
+def _launch(words: list[str], starts: int, serves: bool) -> None:
+    if serves:
+        fork_server.stock()
     spares.stock(starts, _main)
     _main(words)
 

@@ -33,17 +33,29 @@ def stock(number: int, run: Callable[[list[str]], None]) -> None:
     """
     for _ in range(number):
         mine, its = socket.socketpair()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        pid = os.fork()
+        pid = fork_waiting(mine)
         if pid == 0:
-            mine.close()
             _wait(its, run)  # ends as a program does
             sys.exit()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         its.close()
         _waiting.append((pid, mine))
     if number:
         subprocess.Popen._execute_child = _execute_child
+
+
+def fork_waiting(mine: socket.socket) -> int:
+    """Fork a process that no signal ends before it calls `wait`; return 0 in it, and its id in this one.
+
+    Args:
+        mine: The end of the connection that only this process keeps.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    pid = os.fork()
+    if pid == 0:
+        mine.close()
+    else:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    return pid
 
 
 _started = subprocess.Popen._execute_child
@@ -93,25 +105,35 @@ def _understood(args: list[str], variables: dict[str, str]) -> tuple[list[str], 
 
 
 def _wait(connection: socket.socket, run: Callable[[list[str]], None]) -> None:
-    """Wait idle, with signals ignored, until this process is needed; then run."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    """Wait idle until this process is needed; then run."""
     for _, other in _waiting:
         other.close()
     _waiting.clear()
-    data, fds, _, _ = socket.recv_fds(connection, 1 << 20, 3)
-    connection.close()
-    if not data:  # the program has ended, and this process would be killed in a moment
-        os._exit(0)
+    data, fds = wait(connection)
     request = pickle.loads(data)
     if not request["follows"]:
-        libc.prctl(_PR_SET_PDEATHSIG, 0)
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+        follow_no_one()
     warm.become(fds, request["env"], request["cwd"], new_session=request["new_session"])
     with contextlib.suppress(AttributeError):
         del subprocess.Popen._execute_child
     run(request["words"])
+
+
+def wait(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """Wait with signals ignored; return the request and its file descriptors. The process ends with its parent."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    data, fds, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    connection.close()
+    if not data:  # the program has ended, and this process would be killed in a moment
+        os._exit(0)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    return data, fds
+
+
+def follow_no_one() -> None:
+    """Let this process outlive its parent again."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)

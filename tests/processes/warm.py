@@ -21,6 +21,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,7 @@ def become(fds: list[int], env: Mapping[str, str], cwd: str, *, new_session: boo
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    tempfile.tempdir = None
     sys.modules["numpy"].random.seed()
     sys.modules["lightlib.start_folder"].remember()
     launcher: Any = sys.modules["lightlib.launch.start.subprocess"]

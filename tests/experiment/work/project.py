@@ -20,6 +20,7 @@ import torch
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.results import Results, Trial
+from tests.processes.programs import Program, environment
 
 ROOT = Path(__file__).resolve().parents[3]
 MODEL = '''
@@ -109,12 +110,13 @@ class Project:
     Args:
         folder: A new one.
         search: The lines of search.yaml that take the place of those in `SEARCH` with the same key.
+        model: The lines of model.py.
     """
 
     def __init__(self, folder: Path, search: str = "", model: str = MODEL) -> None:
         self.folder, self.seen = folder, folder / "seen"
         self.locks = tempfile.mkdtemp()  # slots of its own; a short path, because it has sockets, too
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[Program | subprocess.Popen[str]] = []
         weakref.finalize(self, _end, self.started, self.locks)
         self.seen.mkdir(parents=True)
         (folder / "model.py").write_text(model)
@@ -134,14 +136,24 @@ class Project:
 
     def environment(self) -> dict[str, str]:
         """Return the variables of the environment of commands."""
-        return {**os.environ, "PYTHONPATH": str(ROOT), "SEEN": str(self.seen), "TMPDIR": self.locks}
+        return environment(SEEN=str(self.seen), TMPDIR=self.locks)
 
-    def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
-        """Start a command of `lightlib`, in a process group of its own that gets Ctrl-C."""
+    def start(self, *words: str, **variables: str) -> Program:
+        """Start a command of `lightlib`, which leads a session.
+
+        It and the server from which its trials are forked are forks of the warm process, so that they import nothing.
+        """
+        env = {**self.environment(), **variables}
+        process = Program("-m", "lightlib", *words, env=env, cwd=self.folder, merged=True, serves=True)
+        self.started.append(process)
+        return process
+
+    def start_interpreter(self, *words: str) -> subprocess.Popen[str]:
+        """Do the same with interpreters that import everything, for tests of the start itself."""
         process = subprocess.Popen(
             [sys.executable, "-m", "lightlib", *words],
             cwd=self.folder,
-            env={**self.environment(), **variables},
+            env=self.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -193,7 +205,7 @@ class Project:
         return "".join(path.joinpath("log.txt").read_text() for path in self.attempts(trial))
 
 
-def _end(started: list[subprocess.Popen[str]], locks: str) -> None:
+def _end(started: list[Program | subprocess.Popen[str]], locks: str) -> None:
     """End the commands that a failed test has left behind."""
     for process in started:
         if process.poll() is None:

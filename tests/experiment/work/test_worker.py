@@ -170,7 +170,7 @@ def test_ctrl_c_pauses_the_trials_and_the_same_command_continues(tmp_path):
 def test_ctrl_c_while_the_first_trial_starts(tmp_path):
     """The server of the trials still imports torch, and is in the group that gets the signal."""
     project = Project(tmp_path, "searcher: {name: random, metric: val_loss, max_trials: 1}")
-    process = project.start("experiment", "run", "search.yaml", "--slots", "1")
+    process = project.start_interpreter("experiment", "run", "search.yaml", "--slots", "1")
     until(lambda: project.attempts(0))
     os.killpg(process.pid, signal.SIGINT)
     printed, _ = process.communicate(timeout=300)
@@ -183,7 +183,7 @@ def test_ctrl_c_while_the_first_trial_starts(tmp_path):
 
 def test_after_a_kill_of_everything_the_same_command_ends_with_the_same_result(tmp_path):
     project = Project(tmp_path, HOLD)
-    process = project.start("experiment", "run", "search.yaml", "--slots", "2")
+    process = project.start_interpreter("experiment", "run", "search.yaml", "--slots", "2")
     until(lambda: len(project.held()) == 2)
     os.kill(process.pid, signal.SIGKILL)  # the trials are in sessions of their own: they end with it
     process.communicate(timeout=300)
