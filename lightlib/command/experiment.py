@@ -67,6 +67,8 @@ def add_commands(commands: Any) -> None:
     for name in ("run", "create"):
         context = "the folder of your code (default: the file's)"
         parsers[name].add_argument("context", metavar="CONTEXT", nargs="?", help=context)
+        storage = "a database for the ledger of many workers (default: the experiment's folder)"
+        parsers[name].add_argument("--storage", metavar="URL", help=storage)
     for name in ("run", "create", "list"):
         root = "of all experiments (default: %(default)s)"
         parsers[name].add_argument("--root", metavar="FOLDER", default="experiments", help=root)
@@ -76,6 +78,8 @@ def add_commands(commands: Any) -> None:
     for name in ("run", "work"):
         slots = "auto, how many (2), or which (0,1,3); default: %(default)s"
         parsers[name].add_argument("--slots", default="auto", help=slots)
+        patience = "how long a database may not answer (default: %(default)s)"
+        parsers[name].add_argument("--storage-patience", metavar="S", type=float, default=600.0, help=patience)
     for name in ("list", "describe", "trials", "best", "checkpoints"):
         parsers[name].add_argument("--json", action="store_true", help="for programs")
     parsers["list"].add_argument("--label", help="only those with this label")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+STORAGE = "LIGHTLIB_STORAGE"  # a variable of workers, which may have a password: no trial gets it
 _TUPLES = ("command", "earlier", "rungs", "more_metrics")
 
 

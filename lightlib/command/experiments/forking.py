@@ -10,6 +10,7 @@ from lightlib.command.experiments.names import folder_of, near, trial_or_all, wo
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.work import weights
+from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import FILE, ExperimentFolder
 from lightlib.experiment.work.open import check
 from lightlib.experiment.work.slots import Slots
@@ -34,7 +35,8 @@ def fork(options: argparse.Namespace) -> int:
         )
     check(config, folder.context, Slots.of_machine("auto"), works=False)
     inherited = folder.weights if folder.weights.exists() and not first else None
-    new.begin(config, folder.context, inherited or weights.find(config))
+    database = Database.of(folder.path)
+    new.begin(config, folder.context, inherited or weights.find(config), database and database.for_another())
     print(f"{near(new.path)} has begun. {worker_of(new)}")
     return 0
 

@@ -24,6 +24,7 @@ from lightlib.experiment.ledger.snapshot import ENDED
 from lightlib.experiment.report import write_report
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import collect
+from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results, Trial, counted, described
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     words = [word for one in options.config for word in ("--config", one)]
     more = [options.context] if options.context else []
     again = shlex.join(["lightlib", "experiment", "run", options.file, *more, *words])
-    return _until_done(folder, config, slots, again)
+    return _until_done(folder, config, slots, again, options.storage_patience)
 
 
 def create(options: argparse.Namespace) -> int:
@@ -63,22 +64,24 @@ def _begin(options: argparse.Namespace, slots: Slots, *, works: bool) -> tuple[E
     folder = ExperimentFolder.of(config, options.root)
     context = Path(options.context) if options.context else path.parent
     check(config, context, slots, works=works)
-    return folder, folder.begin(config, context, None if folder.exists else weights.find(config))
+    first = None if folder.exists else weights.find(config)
+    return folder, folder.begin(config, context, first, Database.chosen(options.storage))
 
 
 def work(options: argparse.Namespace) -> int:
     """Work on an experiment that has begun."""
     folder, slots = folder_of(options.experiment), Slots.of_machine(options.slots)
     check(folder.config, folder.context, slots)
-    return _until_done(folder, folder.config, slots, shlex.join(["lightlib", "experiment", "work", options.experiment]))
+    again = shlex.join(["lightlib", "experiment", "work", options.experiment])
+    return _until_done(folder, folder.config, slots, again, options.storage_patience)
 
 
-def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots, again: str) -> int:
+def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots, again: str, patience: float) -> int:
     _print(f"{config.name}: {config.searcher.name}, {slots.total} {slots.kind} slots, in {near(folder.path)}")
     events = deque[str](maxlen=EVENTS)
     on_board = is_possible()
     show = events.append if on_board else _print
-    with open_worker(folder, config, slots, show) as (worker, ledger):
+    with open_worker(folder, config, slots, show, patience=patience) as (worker, ledger):
         with ExitStack() as stack:
             if on_board:
                 stack.enter_context(shown(Board(folder, config, ledger, events), transient=True))

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from lightlib.experiment.job import Job
+from lightlib.experiment.job import STORAGE, Job
 
 WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
 STOPS = (signal.SIGINT, signal.SIGTERM)  # blocked in the server
@@ -33,6 +33,7 @@ def forked(text: str, output: Connection, parent: int) -> None:
     output.close()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # the interpreter's own
     job = Job.from_json(text)
+    os.environ.pop(STORAGE, None)
     os.environ.update(job.variables)
     torch.set_num_threads(job.threads)
     from lightlib.experiment.trial.program import run  # optional: jsonargparse, which the worker does not need

@@ -14,6 +14,7 @@ from pathlib import Path
 from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig, changed, read, save
+from lightlib.experiment.work.database import Database
 
 ROOT = "experiments"
 FILE, TRIALS = "experiment.yaml", "trials"
@@ -69,7 +70,11 @@ class ExperimentFolder:
         return read(self.path / FILE)
 
     def begin(
-        self, config: ExperimentConfig, context: str | os.PathLike[str], weights: Path | None = None
+        self,
+        config: ExperimentConfig,
+        context: str | os.PathLike[str],
+        weights: Path | None = None,
+        database: Database | None = None,
     ) -> ExperimentConfig:
         """Store an experiment with its code, or compare it with the stored one; return it with the stored seed.
 
@@ -79,13 +84,16 @@ class ExperimentFolder:
             config: The experiment.
             context: The folder of the user's code.
             weights: The checkpoint with the first weights of each trial. Default: the module initialises them.
+            database: With the ledger. Default: the ledger is in the folder.
 
         Raises:
             ConfigError: The experiment has begun with other settings, which may not change.
-            MisconfigurationException: The folder has files of something else.
+            MisconfigurationException: The folder has files of something else, or the experiment has another database.
         """
         if not self.exists:
-            self._create(config.with_seed(), Path(context), weights)
+            self._create(config.with_seed(), Path(context), weights, database)
+        elif database is not None:
+            self._require_same(database)
         stored = self.config
         changes = changed(stored, config)
         if changes:
@@ -128,7 +136,17 @@ class ExperimentFolder:
         found = (self.path / TRIALS / f"{trial:04d}").glob("attempt-*")
         return sorted(found, key=lambda one: int(one.name.rpartition("-")[2]))
 
-    def _create(self, config: ExperimentConfig, context: Path, weights: Path | None) -> None:
+    def _require_same(self, database: Database) -> None:
+        known = Database.of(self.path)
+        if known is None or known.url != database.url:
+            place = "its folder" if known is None else repr(known.url)
+            raise MisconfigurationException(
+                f"The storage is {database.url!r}, and the ledger of the experiment is in {place}.",
+                expected="the storage with which it began.",
+                fix="the command without --storage and without LIGHTLIB_STORAGE.",
+            )
+
+    def _create(self, config: ExperimentConfig, context: Path, weights: Path | None, database: Database | None) -> None:
         there = [one.name for one in self.path.iterdir()] if self.path.exists() else []
         foreign = [name for name in there if not name.startswith(_NEW)]
         if foreign and CONTEXT not in there:
@@ -147,6 +165,8 @@ class ExperimentFolder:
             if weights is not None and not self.weights.exists():
                 (shutil.copytree if weights.is_dir() else shutil.copyfile)(weights, new / WEIGHTS)
                 _move(new / WEIGHTS, self.weights)
+            if database is not None and Database.of(self.path) is None:
+                database.save(self.path)
             file = new / FILE
             save(config, file)
             with suppress(FileExistsError):  # of several processes that begin at once, one draws the seed

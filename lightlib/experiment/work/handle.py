@@ -16,6 +16,7 @@ from lightlib.experiment.ledger.orders import Order, give_order, orders_of
 from lightlib.experiment.ledger.snapshot import ENDED
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import messages_of
+from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import ROOT, ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.open import check
@@ -193,6 +194,7 @@ def run(
     context: str | os.PathLike[str] | None = None,
     root: str | os.PathLike[str] = ROOT,
     config: Iterable[str] = (),
+    storage: str | None = None,
     wait: bool = True,
 ) -> Experiment:
     """Begin an experiment, or continue it, and run its trials until it has ended, as `lightlib experiment run` does.
@@ -203,6 +205,8 @@ def run(
         context: The folder of your code. Default: that of the file, or the working directory.
         root: The folder of all experiments.
         config: ``"KEY=VALUE"`` in place of the values of `source`.
+        storage: The URL of a database for the ledger, without a password. Default: that of the variable
+            ``LIGHTLIB_STORAGE``, or the folder of the experiment.
         wait: False returns at once; a worker runs in the background, and outlives this program.
 
     Raises:
@@ -215,7 +219,8 @@ def run(
     code = beside if context is None else Path(context)
     folder = ExperimentFolder.of(settings, root)
     check(settings, code, given)
-    folder.begin(settings, code, None if folder.exists else weights.find(settings))
+    first = None if folder.exists else weights.find(settings)
+    folder.begin(settings, code, first, Database.chosen(storage))
     words = ["work", str(folder.path)]
     if not isinstance(source, Mapping):  # a file may have secrets, which its copy in the folder has not
         more = [word for one in changes for word in ("--config", one)]

@@ -8,20 +8,33 @@ from contextlib import contextmanager
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger, require_new
 from lightlib.experiment.ledger.storage import Patience, open_storage
+from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import ExperimentFolder
+
+_SHORT = 5.0  # seconds that a command waits for a database; a worker waits longer
 
 
 @contextmanager
-def open_ledger(folder: ExperimentFolder, config: ExperimentConfig, storage: str | None = None) -> Iterator[Ledger]:
-    """Open the ledger of an experiment.
+def open_ledger(
+    folder: ExperimentFolder, config: ExperimentConfig, patience: Patience | None = None
+) -> Iterator[Ledger]:
+    """Open the ledger of an experiment, in its database or its folder.
 
     Args:
         folder: Of the experiment.
         config: It.
-        storage: The URL of a database. Default: the folder.
+        patience: With a database that does not answer. Default: a few seconds.
+
+    Raises:
+        MisconfigurationException: The database has another experiment of this name, or is SQLite on another machine.
+        StorageUnreachable: The database does not answer.
     """
-    with open_storage(storage or folder.path, Patience() if storage else None) as opened:
+    database, waits = Database.of(folder.path), patience or Patience(_SHORT)
+    place = folder.path if database is None else database.with_password()
+    with open_storage(place, None if database is None else waits) as opened:
         directions = tuple("minimize" if smaller else "maximize" for smaller in config.searcher.directions)
-        ledger = Ledger(opened, config.name, directions, config.max_restarts, Patience())
+        ledger = Ledger(opened, config.name, directions, config.max_restarts, waits)
         require_new(ledger, config.name)
+        if database is not None:
+            database.require_own(ledger)
         yield ledger

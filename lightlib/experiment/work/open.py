@@ -19,12 +19,13 @@ from lightlib.experiment.ledger.beats import BeatFiles, BeatRows, Watch, this_pr
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import Snapshot
-from lightlib.experiment.ledger.storage import is_database
+from lightlib.experiment.ledger.storage import Patience
 from lightlib.experiment.search.halving import Halving
 from lightlib.experiment.search.plain import Plain
 from lightlib.experiment.space import Space
 from lightlib.experiment.trial.settings import Settings, fit_settings
 from lightlib.experiment.trial.trainer import rungs_of_fit
+from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
@@ -176,8 +177,8 @@ def open_worker(
     config: ExperimentConfig,
     slots: Slots,
     show: Show,
-    storage: str | None = None,
     grace: float = 60.0,
+    patience: float = 600.0,
 ) -> Iterator[tuple[Worker, Ledger]]:
     """Open an experiment that has begun, to work on it.
 
@@ -186,15 +187,15 @@ def open_worker(
         config: It, with its seed.
         slots: Of this machine.
         show: Gets a line for each event.
-        storage: The URL of a database. Default: the folder.
         grace: Seconds without a sign of life after which a worker on another machine is dead.
+        patience: Seconds for which a database may not answer.
     """
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
     source = source_of(config, space, slots.total // max(config.resources.slots_per_trial, 1))
     jobs = Jobs(folder, config, space, slots, source)
     run_startup_hook(folder.context, config.environment.variables(slots.kind))
-    with open_ledger(folder, config, storage) as ledger:
-        beats = BeatRows(ledger) if storage and is_database(storage) else BeatFiles(Path(storage or folder.path))
+    with open_ledger(folder, config, Patience(patience)) as ledger:
+        beats = BeatFiles(folder.path) if Database.of(folder.path) is None else BeatRows(ledger)
         decisions = Decisions(source, ledger, config.searcher.directions[0])
         queue = Queue(ledger, beats, Watch(beats, grace), source, this_process(), Accepts(config))
         yield Worker(config, folder, ledger, queue, beats, slots, decisions, jobs, show, grace), ledger

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lightlib.experiment.current import JOB
-from lightlib.experiment.job import Job
+from lightlib.experiment.job import STORAGE, Job
 from lightlib.experiment.trial.forked import STOPS, WORKER, forked
 from lightlib.launch.start.child import following
 
@@ -87,7 +87,7 @@ class Program:
         path.write_text(dataclasses.replace(job, variables={}).as_json())  # they may be secrets, and it inherits them
         paths = os.pathsep.join([job.context, *filter(None, [os.environ.get("PYTHONPATH")])])
         variables = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != STORAGE},
             "PYTHONPATH": paths,
             "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
             "PYTHONUNBUFFERED": "1",
