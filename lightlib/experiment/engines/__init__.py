@@ -1,0 +1,1 @@
+"""Engines: clusters that place, start and restart the workers of an experiment."""
