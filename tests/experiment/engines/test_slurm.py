@@ -1,4 +1,4 @@
-"""Workers as jobs of SLURM, of which `sbatch` and `scontrol` stand in for the real ones."""
+"""Workers as jobs of SLURM: stand-ins for `sbatch` and `scontrol`, and a cluster where its packages are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.engines import slurm
 from lightlib.experiment.file import read
 from lightlib.experiment.work.folder import ExperimentFolder
+from tests.experiment.engines import slurm_cluster
 from tests.experiment.work.project import Project, until
+from tests.experiment.work.test_worker import assert_as_torch
 
 pytestmark = pytest.mark.processes
 FILE = {"name": "a b", "fit": {"trainer": {}}, "searcher": {"name": "random", "metric": "loss", "max_trials": 1}}
@@ -113,3 +115,28 @@ def test_a_job_at_the_end_of_its_time_runs_again_and_completes(tmp_path, program
     done = subprocess.run(["bash", script], env=job, cwd="/", check=False, timeout=500, stdout=subprocess.PIPE)
     assert done.returncode == 0
     assert [(one.state, one.attempts) for one in project.trials()] == [("completed", 2)] * 2
+
+
+@pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not() or "-")
+def test_a_cluster_runs_workers_again_until_the_search_is_done(tmp_path):
+    """The worker gets SIGTERM while it trains, as at the end of its time; SLURM runs it again."""
+    cluster = slurm_cluster.Cluster()
+    try:
+        hold = "fit: {model: {init_args: {holds_at: [2]}}}\nsearcher: {name: random, metric: val_loss, max_trials: 2}"
+        project = Project(tmp_path, f"{hold}\nresources: {{slots_per_trial: 0}}\nmax_restarts: 0")
+        words = ("experiment", "run", "search.yaml", "--on", "slurm", "--workers", "1")
+        printed = project.command(*words, **cluster.variables)
+        job = printed.partition("SLURM has job ")[2].split()[0]
+        until(lambda: len(project.held()) == 2)
+        cluster.command("scancel", "--signal=TERM", "--batch", f"{job}_1")
+        until(lambda: "PENDING" in cluster.command("squeue", "--noheader", "--format=%T"))
+        assert {one.state for one in project.trials()} == {"waiting"}
+        project.let_go()
+        cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+        until(lambda: {one.state for one in project.trials()} == {"completed"})
+        assert [one.attempts for one in project.trials()] == [2, 2]
+        assert_as_torch(project, 2)
+        until(lambda: not cluster.command("squeue", "--noheader").strip())
+        assert "2 completed" in "".join(path.read_text() for path in project.experiment.glob("workers/*.txt"))
+    finally:
+        cluster.close()
