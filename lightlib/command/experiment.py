@@ -70,7 +70,7 @@ def add_commands(commands: Any) -> None:
         storage = "a database for the ledger of many workers (default: the experiment's folder)"
         parsers[name].add_argument("--storage", metavar="URL", help=storage)
     run_on = "the engine of the workers (default: this process)"
-    parsers["run"].add_argument("--on", choices=("local", "slurm"), default="local", help=run_on)
+    parsers["run"].add_argument("--on", choices=("local", "slurm", "kubernetes"), default="local", help=run_on)
     workers = "how many a cluster starts (default: %(default)s)"
     parsers["run"].add_argument("--workers", metavar="N", type=int, default=1, help=workers)
     for name in ("run", "create", "list"):

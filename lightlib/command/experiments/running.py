@@ -17,7 +17,7 @@ from typing import Any
 from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
 from lightlib.command.experiments.names import folder_of, near, worker_of
 from lightlib.errors import LightlibError, MisconfigurationException, closest, nearest
-from lightlib.experiment.engines import slurm
+from lightlib.experiment.engines import kubernetes, slurm
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
@@ -33,13 +33,14 @@ from lightlib.experiment.work.slots import Slots
 from lightlib.experiment.work.worker import Show, Worker
 
 _FAILED, _CANCELED = 1, 3  # exit codes
+_ENGINES = {"slurm": slurm.submit, "kubernetes": kubernetes.submit}
 
 
 def run(options: argparse.Namespace) -> int:
     """Begin or continue an experiment, and work on it until it has ended; or let a cluster do so."""
     if options.on != "local":
         folder, config = _begin(options, Slots.of_machine("auto"), works=False)
-        return _submit(folder, config, options.workers)
+        return _submit(options.on, folder, config, options.workers)
     slots = Slots.of_machine(options.slots)
     folder, config = _begin(options, slots, works=True)
     words = [word for one in options.config for word in ("--config", one)]
@@ -48,11 +49,12 @@ def run(options: argparse.Namespace) -> int:
     return _until_done(folder, config, slots, again, options.storage_patience)
 
 
-def _submit(folder: ExperimentFolder, config: ExperimentConfig, workers: int) -> int:
+def _submit(engine: str, folder: ExperimentFolder, config: ExperimentConfig, workers: int) -> int:
     if workers < 1:
         raise MisconfigurationException(f"--workers is {workers}.", expected="an int >= 1.", fix="--workers 4")
-    job = slurm.submit(config, folder, workers)
-    _print(f"{near(folder.path)}: SLURM has job {job} with {workers} workers. `lightlib experiment watch` shows it.")
+    job = _ENGINES[engine](config, folder, workers)
+    watch = shlex.join(["lightlib", "experiment", "watch", str(near(folder.path))])
+    _print(f"{near(folder.path)}: {engine} has job {job} with {workers} workers. `{watch}` shows its state.")
     return 0
 
 

@@ -100,7 +100,7 @@ def test_a_job_at_the_end_of_its_time_runs_again_and_completes(tmp_path, program
     hold = "fit: {model: {init_args: {holds_at: [2]}}}\nsearcher: {name: random, metric: val_loss, max_trials: 2}"
     project = Project(tmp_path / "project", f"{hold}\nresources: {{slots_per_trial: 0}}")
     printed = project.command("experiment", "run", "search.yaml", "--on", "slurm", "--workers", "2")
-    assert "SLURM has job 4711 with 2 workers" in printed
+    assert "slurm has job 4711 with 2 workers" in printed
     script = project.experiment / "slurm.sh"
     assert sys.executable in script.read_text()
     job = {**project.environment(), "SLURM_JOB_ID": "4713", "SLURM_ARRAY_JOB_ID": "4711", "SLURM_ARRAY_TASK_ID": "2"}
@@ -126,7 +126,7 @@ def test_a_cluster_runs_workers_again_until_the_search_is_done(tmp_path):
         project = Project(tmp_path, f"{hold}\nresources: {{slots_per_trial: 0}}\nmax_restarts: 0")
         words = ("experiment", "run", "search.yaml", "--on", "slurm", "--workers", "1")
         printed = project.command(*words, **cluster.variables)
-        job = printed.partition("SLURM has job ")[2].split()[0]
+        job = printed.partition("slurm has job ")[2].split()[0]
         until(lambda: len(project.held()) == 2)
         cluster.command("scancel", "--signal=TERM", "--batch", f"{job}_1")
         until(lambda: "PENDING" in cluster.command("squeue", "--noheader", "--format=%T"))

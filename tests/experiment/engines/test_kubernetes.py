@@ -1,0 +1,136 @@
+"""Workers as the pods of a Job: its manifest, by the published schemas, and the call of kubectl."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("optuna")
+
+from lightlib.config.yaml.document import ConfigError
+from lightlib.config.yaml.file import text_of
+from lightlib.errors import LightlibError
+from lightlib.experiment.engines import kubernetes
+from lightlib.experiment.file import read
+from lightlib.experiment.work.folder import ExperimentFolder
+
+VOLUMES = [{"name": "all", "persistentVolumeClaim": {"claimName": "claim"}}]
+MOUNTS = [{"name": "all", "mountPath": "/shared"}]
+FILE = {
+    "name": "A search",
+    "fit": {"trainer": {}},
+    "searcher": {"name": "random", "metric": "loss", "max_trials": 1},
+    "environment": {
+        "image": "registry/image:1",
+        "pod_spec": {"spec": {"volumes": VOLUMES, "containers": [{"name": "worker", "volumeMounts": MOUNTS}]}},
+    },
+}
+
+
+def job(**sections):
+    contents = {**FILE, **sections, "environment": {**FILE["environment"], **sections.get("environment", {})}}
+    return kubernetes.manifest(read(contents), ExperimentFolder("/shared/experiments/a"), 4)
+
+
+def worker(found):
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def test_pods_are_workers():
+    found = job(resources={"slots_per_trial": 2})
+    assert found["metadata"]["name"] == "a-search"
+    assert found["spec"]["parallelism"] == 4
+    assert "completions" not in found["spec"], "a queue of work is done when one pod has succeeded"
+    container = worker(found)
+    assert container["command"] == ["python", "-m", "lightlib", "experiment", "work", "/shared/experiments/a"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 2}
+    assert [one["mountPath"] for one in container["volumeMounts"]] == ["/dev/shm", "/shared"]
+    assert [one["name"] for one in found["spec"]["template"]["spec"]["volumes"]] == ["shm", "all"]
+    assert worker(job(resources={"slots_per_trial": 0}))["resources"]["requests"] == {"cpu": 1}
+
+
+def test_the_storage_is_a_secret_and_not_in_the_manifest(monkeypatch):
+    monkeypatch.setenv("LIGHTLIB_STORAGE", "postgresql://me:secret@host/db")
+    found = job()
+    (variable,) = worker(found)["env"]
+    assert variable["valueFrom"]["secretKeyRef"]["name"] == "lightlib-storage"
+    assert "secret@" not in str(found)
+
+
+def test_keys_of_the_file_reach_the_pods():
+    spec = FILE["environment"]["pod_spec"]["spec"]
+    given = {
+        "metadata": {"labels": {"team": "a"}},
+        "spec": {
+            **spec,
+            "priorityClassName": "low",
+            "containers": [
+                {"name": "determined-container", "volumeMounts": MOUNTS, "env": [{"name": "A", "value": "b"}]},
+                {"name": "another", "image": "sidecar"},
+            ],
+        },
+    }
+    environment = {"pod_spec": given, "force_pull_image": True, "drop_capabilities": ["MKNOD"]}
+    found = job(resources={"resource_pool": "queue"}, environment=environment)
+    assert found["spec"]["suspend"] is True, "Kueue starts it"
+    assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "queue"
+    pod = found["spec"]["template"]
+    assert pod["metadata"]["labels"]["team"] == "a"
+    assert pod["spec"]["priorityClassName"] == "low"
+    container, other = pod["spec"]["containers"]
+    assert (container["name"], other["name"]) == ("worker", "another")
+    assert [one["name"] for one in container["env"]] == ["LIGHTLIB_STORAGE", "A"]
+    assert container["imagePullPolicy"] == "Always"
+    assert container["securityContext"] == {"capabilities": {"drop": ["MKNOD"]}}
+
+
+@pytest.mark.parametrize("slots", [0, 2])
+def test_the_manifest_fits_the_published_schemas(slots):
+    schemas = pytest.importorskip("kubernetes_validate")
+    found = job(resources={"slots_per_trial": slots, "resource_pool": "queue"}, environment={"force_pull_image": True})
+    for version in ("1.30", "1.31", "1.34"):
+        schemas.validate(found, version, strict=True)
+    found["spec"]["paralelism"] = 1
+    with pytest.raises(schemas.ValidationError, match="paralelism"):
+        schemas.validate(found, "1.31", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"image": {"cpu": "a"}}, "has no image for cuda, and pods run one"),
+        ({"pod_spec": {}}, r"mounts /dev/shm, and the experiment is in '/shared/experiments/a'"),
+    ],
+)
+def test_an_experiment_without_an_image_or_a_volume_is_refused(environment, message):
+    with pytest.raises(ConfigError, match=message):
+        job(environment=environment)
+
+
+def config_of(tmp_path):
+    mounts = [{"name": "all", "mountPath": str(tmp_path)}]
+    pod = {"spec": {"volumes": VOLUMES, "containers": [{"name": "worker", "volumeMounts": mounts}]}}
+    return read({**FILE, "environment": {"image": "a", "pod_spec": pod}})
+
+
+def test_without_kubectl_the_manifest_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LightlibError, match="no command `kubectl` on this machine"):
+        kubernetes.submit(config_of(tmp_path), ExperimentFolder(tmp_path), 2)
+    assert "kind: Job" in text_of(tmp_path / "kubernetes.yaml")
+
+
+@pytest.mark.processes
+def test_kubectl_gets_the_manifest(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    program = tmp_path / "kubectl"
+    program.write_text(f'#!/bin/sh\necho "$@" > "{tmp_path}/arguments"\nexit $(cat "{tmp_path}/code")\n')
+    program.chmod(0o755)
+    (tmp_path / "code").write_text("0")
+    assert kubernetes.submit(config_of(tmp_path), ExperimentFolder(tmp_path), 2) == "a-search"
+    assert (tmp_path / "arguments").read_text() == f"apply -f {tmp_path}/kubernetes.yaml\n"
+    (tmp_path / "code").write_text("1")
+    with pytest.raises(LightlibError, match="The cluster refuses the Job: exit code 1"):
+        kubernetes.submit(config_of(tmp_path), ExperimentFolder(tmp_path), 2)
