@@ -14,7 +14,7 @@ from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.storage import StorageUnreachable
 from lightlib.experiment.work.database import FILE, Database
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.experiment.work.open import open_ledger
+from lightlib.experiment.work.ledger import open_ledger
 from tests.experiment import postgres
 from tests.experiment.stores import memory
 from tests.experiment.work.project import MODEL, Project, until
