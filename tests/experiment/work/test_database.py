@@ -102,17 +102,17 @@ def test_an_experiment_keeps_its_storage(tmp_path, sqlite):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("slots", [1, 2])
-def test_a_search_in_a_database_trains_as_torch_does(tmp_path, slots):
+@pytest.mark.parametrize(("slots", "trials"), [(1, 3), (2, 1)])
+def test_a_search_in_a_database_trains_as_torch_does(tmp_path, slots, trials):
     """A trial fails if it gets the variable with the storage, which may have a password."""
     model = MODEL.replace(
         "        self.batch_size =", "        assert 'LIGHTLIB_STORAGE' not in os.environ\n        self.batch_size ="
     )
-    search = "searcher: {name: random, metric: val_loss, max_trials: 3}\nmax_restarts: 0\n"
+    search = f"searcher: {{name: random, metric: val_loss, max_trials: {trials}}}\nmax_restarts: 0\n"
     project = Project(tmp_path, search + f"resources: {{slots_per_trial: {slots}}}", model)
     url = f"sqlite:///{tmp_path}/ledger.db"
     project.run(LIGHTLIB_STORAGE=url)
-    assert [one.state for one in project.trials()] == ["completed"] * 3
+    assert [one.state for one in project.trials()] == ["completed"] * trials
     if slots == 1:
         assert_as_torch(project, 3)
     assert not (project.experiment / "journal.log").exists()
