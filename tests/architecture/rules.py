@@ -42,7 +42,8 @@ ORDER = (
     "config.yaml > config.errors > config",
     "experiment.ledger > experiment.search | experiment.file",
     "experiment",
-    "cli > experiment.trial > experiment.work > experiment.report | experiment.engines",
+    "cli > experiment.trial > experiment.work",
+    "experiment.report | experiment.engines",
     "command.doctor > command.plot > command.experiments > command",
     "__init__ > __main__",
 )

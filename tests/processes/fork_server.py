@@ -1,4 +1,4 @@
-"""A warm fork server: the one of multiprocessing in a program of a test is a fork, with its imports made."""
+"""Warm fork server: that of multiprocessing in a program of a test, with its imports made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Database: where the ledger of an experiment is, if it is not in its folder; kept there without a password."""
+"""Database of an experiment: its URL without a password, in a file of the folder."""
 
 from __future__ import annotations
 

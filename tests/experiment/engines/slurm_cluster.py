@@ -1,4 +1,4 @@
-"""A SLURM cluster of this test alone, of one machine, from the system's packages, with its files in a folder."""
+"""A SLURM cluster of one machine, from the system's packages, of this test alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers as jobs of SLURM: stand-ins for `sbatch` and `scontrol`, and a cluster where its packages are."""
+"""Workers as jobs of SLURM: with stand-ins for its commands, and on a cluster if it is installed."""
 
 from __future__ import annotations
 

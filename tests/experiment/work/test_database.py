@@ -1,4 +1,4 @@
-"""Experiments with their ledger in a database: SQLite on one machine, and a PostgreSQL server that is killed."""
+"""Experiments with their ledger in SQLite, and in a PostgreSQL server that is killed."""
 
 from __future__ import annotations
 
