@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lightlib import lazy
+from lightlib.experiment import custom
 from lightlib.experiment.current import CurrentTrial, current
+from lightlib.experiment.custom import Action, Continue, Create, Pause, Searcher, SearchTrial, Shutdown, Stop
 
 if TYPE_CHECKING:
     from lightlib.experiment.work.handle import Experiment, open, run  # noqa: A004  experiment.open reads as it is meant
@@ -18,7 +20,22 @@ else:
             "run": "work.handle",
             "CurrentTrial": "current",
             "current": "current",
+            **dict.fromkeys(custom.__all__, "custom"),
         },
     )
 
-__all__ = ["CurrentTrial", "Experiment", "current", "open", "run"]
+__all__ = [
+    "Action",
+    "Continue",
+    "Create",
+    "CurrentTrial",
+    "Experiment",
+    "Pause",
+    "SearchTrial",
+    "Searcher",
+    "Shutdown",
+    "Stop",
+    "current",
+    "open",
+    "run",
+]

@@ -15,7 +15,7 @@ from lightlib.errors import MisconfigurationException, shown
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-__all__ = ["Categorical", "Const", "Number", "Parameter", "below", "distributions", "is_number", "wrong"]
+__all__ = ["Categorical", "Const", "Number", "Parameter", "below", "distributions", "is_number", "same", "wrong"]
 
 Number = int | float
 
@@ -52,6 +52,10 @@ class Parameter(ABC):
     @abstractmethod
     def value(self, number: Number) -> Any:
         """Return the value that a number stands for."""
+
+    @abstractmethod
+    def number(self, value: object) -> Number | None:
+        """Return the number that stands for a value, up to rounding; None if this cannot have the value."""
 
     @abstractmethod
     def distribution(self) -> BaseDistribution:
@@ -99,6 +103,9 @@ class Categorical(Parameter):
             )
         return copy.deepcopy(self.vals[int(number)])
 
+    def number(self, value: object) -> Number | None:
+        return next((index for index, one in enumerate(self.vals) if same(one, value)), None)
+
     def distribution(self) -> BaseDistribution:
         return distributions().CategoricalDistribution(range(len(self.vals)))  # type: ignore[no-any-return]
 
@@ -131,6 +138,9 @@ class Const(Parameter):
     def value(self, number: Number) -> Any:
         return copy.deepcopy(self.val)
 
+    def number(self, value: object) -> Number | None:
+        return 0 if same(self.val, value) else None
+
     def distribution(self) -> BaseDistribution:
         return distributions().CategoricalDistribution([0])  # type: ignore[no-any-return]
 
@@ -138,6 +148,11 @@ class Const(Parameter):
 def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether a value is an int or a float, and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def same(one: object, other: object) -> bool:
+    """Return whether two values are equal; True is not 1."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def below(generator: random.Random, end: int) -> int:

@@ -67,6 +67,19 @@ class _Range(Parameter):
             )
         return [float(number) for number in _evenly(self.minval, self.maxval, self.count)]
 
+    def number(self, value: object) -> Number | None:
+        if not is_number(value) or not math.isfinite(value):
+            return None
+        found = self._inverse(value)
+        if self.step is not None:
+            found = self._tick(round((found - self.minval) / self.step))
+        found = min(max(found, self.minval), self.maxval)
+        return found if math.isclose(self.value(found), value, rel_tol=1e-12) else None
+
+    def _inverse(self, value: Number) -> Number:
+        """Return the number of a value, which may be out of range."""
+        return value
+
     def _last_tick(self) -> int:
         assert self.step is not None
         return int((Fraction(str(self.maxval)) - Fraction(str(self.minval))) / Fraction(str(self.step)))
@@ -146,6 +159,9 @@ class Int(_Range):
     def value(self, number: Number) -> Any:
         return int(number)
 
+    def _inverse(self, value: Number) -> Number:
+        return round(value)
+
     def distribution(self) -> BaseDistribution:
         high, step = self._tick(self._last_tick()), self.step or 1
         return distributions().IntDistribution(self.minval, high, step=step)  # type: ignore[no-any-return]
@@ -170,6 +186,11 @@ class _Power(_Range):
     @abstractmethod
     def _smallest(self) -> float:
         """Return the smallest power that is allowed."""
+
+    def _inverse(self, value: Number) -> Number:
+        if value <= 0:
+            return self.minval
+        return math.log10(value) if self.base == 10 else math.log(value) / math.log(self.base)
 
     def _power(self, exponent: Number) -> float:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
 from lightlib.experiment.kinds import parameter
-from lightlib.experiment.parameters import Const, Number, Parameter
+from lightlib.experiment.parameters import Const, Number, Parameter, same
 from lightlib.experiment.ranges import MOST_POINTS, Double, Int, Log, LogInt
 
 if TYPE_CHECKING:
@@ -172,6 +172,42 @@ class Space:
         active = dict(self._active(numbers))
         return {key: self.parameters[key].value(active[key]) for key in self.parameters if key in active}
 
+    def numbers(self, values: Mapping[str, Any], rest: Mapping[str, Number]) -> dict[str, Number]:
+        """Return the numbers that stand for values: the inverse of `values`, up to rounding.
+
+        Args:
+            values: By dotted key.
+            rest: The numbers of the hyperparameters without a value.
+
+        Raises:
+            MisconfigurationException: A hyperparameter cannot have its value, or does not exist for these values.
+            UnknownNameError: A value has a key that the space lacks.
+
+        Example:
+            >>> space = Space({"lr": {"type": "log", "minval": -4, "maxval": -1}, "seed": 3})
+            >>> space.numbers({"lr": 0.01}, rest={})
+            {'lr': -2.0}
+        """
+        found = dict(rest)
+        for key, value in values.items():
+            if key not in self.parameters:
+                raise UnknownNameError("hyperparameter", key, self.parameters, fix="use a key of the file.")
+            number = self.parameters[key].number(value)
+            if number is None:
+                raise MisconfigurationException(
+                    f"Hyperparameter {key!r} is {shown(value)}, which is not in its space.",
+                    expected=f"a value of {self.parameters[key]}.",
+                    fix="one of these values, or a larger space in the section hyperparameters.",
+                )
+            found[key] = number
+        for key in values.keys() - self.values(found).keys():
+            raise MisconfigurationException(
+                f"Hyperparameter {key!r} has a value, and does not exist: its `when` is not met.",
+                expected=f"{self.parameters[key].when}.",
+                fix=f"no value for {key!r}.",
+            )
+        return {key: found[key] for key in self.searched if key in found}
+
     def distributions(self) -> dict[str, BaseDistribution]:
         """Return Optuna's distributions of the numbers of `values`, for all searched keys.
 
@@ -215,7 +251,7 @@ class Space:
 
     def _is_active(self, one: Parameter, numbers: Mapping[str, Number]) -> bool:
         return all(
-            key in numbers and _same(self.parameters[key].value(numbers[key]), wanted)
+            key in numbers and same(self.parameters[key].value(numbers[key]), wanted)
             for key, wanted in one.when.items()
         )
 
@@ -350,7 +386,7 @@ def _check_possible(key: str, other: str, target: Parameter, wanted: Any) -> Non
         known = f"{target.minval} to {target.maxval}" + (f" in steps of {target.step}" if target.step else "")
     else:
         values = [target.value(number) for number in target.axis(other)]
-        possible = any(_same(value, wanted) for value in values)
+        possible = any(same(value, wanted) for value in values)
         known = ", ".join(map(repr, values))
     if not possible:
         raise MisconfigurationException(
@@ -367,10 +403,6 @@ def _suggested(trial: Suggesting, key: str, distribution: Any) -> Number:
     if name == "IntDistribution":
         return trial.suggest_int(key, distribution.low, distribution.high, step=distribution.step)
     return trial.suggest_float(key, distribution.low, distribution.high, step=distribution.step)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def _grid_too_large() -> MisconfigurationException:

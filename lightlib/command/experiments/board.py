@@ -21,6 +21,7 @@ from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.plan import plan_of
+from lightlib.experiment.search.custom import Custom
 from lightlib.experiment.search.preview import Preview
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.results import Results, Trial, counted, described
@@ -127,6 +128,8 @@ class Board:
 
     def _done(self, results: Results) -> float:
         """Return the share of the experiment that is done, from 0 to 1."""
+        if isinstance(results.source, Custom):
+            return results.source.progress()
         if self._plan is None or not results.trials:
             return 0.0
         ended = [one.state not in ("waiting", "running", "paused") for one in results.trials]

@@ -43,7 +43,7 @@ def experiments(options: argparse.Namespace) -> int:
                 "path": str(path),
                 "name": config.name,
                 "state": results.state,
-                "searcher": config.searcher.name,
+                "searcher": config.searcher.name or config.searcher.class_path,
                 "trials": dict(results.states),
                 "metric": results.metric,
                 "best": None if best is None else as_plain(best),
@@ -51,7 +51,12 @@ def experiments(options: argparse.Namespace) -> int:
             }
         )
         value = "" if best is None else ", ".join(f"{one:.6g}" for one in best.metrics.values())
-        names = (str(near(path)), results.state, str(config.searcher.name), str(len(results.trials)))
+        names = (
+            str(near(path)),
+            results.state,
+            config.searcher.name or str(config.searcher.class_path),
+            str(len(results.trials)),
+        )
         rows.append((*names, ", ".join(results.metrics), value, ", ".join(config.labels)))
     if options.json:
         print(json.dumps(found))

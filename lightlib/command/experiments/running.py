@@ -77,7 +77,7 @@ def _begin(options: argparse.Namespace, slots: Slots, *, works: bool) -> tuple[E
     config = read(path, options.config)
     folder = ExperimentFolder.of(config, options.root)
     context = Path(options.context) if options.context else path.parent
-    check(config, context, slots, works=works)
+    check(config, folder.context if folder.exists else context, slots, works=works)
     first = None if folder.exists else weights.find(config)
     return folder, folder.begin(config, context, first, Database.chosen(options.storage))
 
@@ -91,7 +91,8 @@ def work(options: argparse.Namespace) -> int:
 
 
 def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots, again: str, patience: float) -> int:
-    _print(f"{config.name}: {config.searcher.name}, {slots.total} {slots.kind} slots, in {near(folder.path)}")
+    searcher = config.searcher.name or config.searcher.class_path
+    _print(f"{config.name}: {searcher}, {slots.total} {slots.kind} slots, in {near(folder.path)}")
     events = deque[str](maxlen=EVENTS)
     on_board = is_possible()
     show = events.append if on_board else _print

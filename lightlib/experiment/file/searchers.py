@@ -27,7 +27,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "nsga2": _SAMPLER,
     "nsga3": _SAMPLER,
 }
-CUSTOM_KEYS = (*(name for name in _SEARCH if name != "name"), "max_trials", "class_path", "init_args")
+CUSTOM_KEYS = (*(name for name in _ALL if name != "name"), "max_concurrent_trials", "class_path", "init_args")
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(KEYS, ("metric", "max_trials")),
     "single": ("metric",),

@@ -49,6 +49,7 @@ class Ledger:
         directions: ``"minimize"`` or ``"maximize"`` for each metric, for a new study.
         max_restarts: How often a trial may fail by itself and is tried again. Default: 5.
         patience: With a storage that does not answer. Default: ten minutes.
+        of_searcher: Whether snapshots have only the attempts to run the user's own searcher. Default: only the rest.
 
     Raises:
         StorageUnreachable: By every method: the storage has not answered for so long.
@@ -61,9 +62,12 @@ class Ledger:
         directions: tuple[str, ...] = ("minimize",),
         max_restarts: int = 5,
         patience: Patience | None = None,
+        *,
+        of_searcher: bool = False,
     ) -> None:
         self.storage, self.name, self.max_restarts = storage, name, max_restarts
-        self._ask = (patience or Patience()).call
+        self._patience, self._of_searcher = patience or Patience(), of_searcher
+        self._ask = self._patience.call
         try:
             self.study = self._ask(storage.create_new_study, [StudyDirection[one.upper()] for one in directions], name)
         except DuplicatedStudyError:
@@ -72,7 +76,14 @@ class Ledger:
     def snapshot(self) -> Snapshot:
         """Return the present state of the ledger."""
         trials = self._ask(self.storage.get_all_trials, self.study, False)
-        return Snapshot(Attempt(one) for one in trials if KEY in one.system_attrs)
+        attempts = (Attempt(one) for one in trials if KEY in one.system_attrs)
+        return Snapshot(one for one in attempts if (one.trial < 0) == self._of_searcher)
+
+    def of_searcher(self) -> Ledger:
+        """Return the same ledger with the attempts to run the user's own searcher, which are those of trial -1."""
+        return Ledger(
+            self.storage, self.name, max_restarts=self.max_restarts, patience=self._patience, of_searcher=True
+        )
 
     def fresh(self, attempt: Attempt) -> Attempt:
         """Return the present state of one attempt."""

@@ -91,15 +91,8 @@ def parameters(path: str, context: Path) -> Parameters:
     from lightlib.config.names import translate  # optional: jsonargparse, which is slow to import
     from lightlib.config.parser import LightningArgumentParser  # optional: likewise
 
-    with _first_on_path(context):
-        try:
-            kind = _imported(translate(path))
-        except Exception as error:
-            raise MisconfigurationException(
-                f"{path!r} cannot be imported: {type(error).__name__}: {error}",
-                expected=f"module.Class, which can be imported in {context}.",
-                fix="correct the class path, or the error in the module.",
-            ) from error
+    kind = imported(translate(path), context, path)
+    with first_on_path(context):
         parser = LightningArgumentParser(exit_on_error=False)
         add = parser.add_class_arguments if isinstance(kind, type) else parser.add_function_arguments
         names = add(kind, fail_untyped=False)
@@ -110,8 +103,31 @@ def parameters(path: str, context: Path) -> Parameters:
     return Parameters(frozenset(names), any(one.kind is one.VAR_KEYWORD for one in given))
 
 
+def imported(path: str, context: Path, written: str = "") -> Any:
+    """Return the object at a path, ``"module.Class"``.
+
+    Args:
+        path: Of the object.
+        context: The folder that is searched for modules first.
+        written: The path as errors name it. Default: `path`.
+
+    Raises:
+        MisconfigurationException: It cannot be imported.
+    """
+    with first_on_path(context):
+        try:
+            return _imported(path)
+        except Exception as error:
+            raise MisconfigurationException(
+                f"{written or path!r} cannot be imported: {type(error).__name__}: {error}",
+                expected=f"module.Class, which can be imported in {context}.",
+                fix="correct the class path, or the error in the module.",
+            ) from error
+
+
 @contextmanager
-def _first_on_path(folder: Path) -> Iterator[None]:
+def first_on_path(folder: Path) -> Iterator[None]:
+    """Search a folder for modules first."""
     entry = str(folder.resolve())
     sys.path.insert(0, entry)
     try:

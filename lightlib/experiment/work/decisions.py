@@ -6,6 +6,7 @@ from typing import Any
 
 from lightlib.experiment.ledger.attempt import Attempt, Ending
 from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.search.custom import Custom
 from lightlib.experiment.search.halving import Action, Halving
 from lightlib.experiment.search.plain import Plain
 from lightlib.experiment.search.scores import score
@@ -23,7 +24,7 @@ class Decisions:
         smaller_is_better: Whether less of the metric is better.
     """
 
-    def __init__(self, source: Plain | Halving, ledger: Ledger, smaller_is_better: bool) -> None:
+    def __init__(self, source: Plain | Halving | Custom, ledger: Ledger, smaller_is_better: bool) -> None:
         self._halving = source if isinstance(source, Halving) else None
         self._ledger, self._smaller = ledger, smaller_is_better
 
@@ -52,11 +53,28 @@ class Decisions:
         else:
             one.answer(rung, action)
 
-    def complete(self, attempt: Attempt, best: float) -> None:
-        """Let the best metric of a trial that has ended its training by itself stand in its rung.
+    def ended(self, attempt: Attempt, reason: Ending, best: float | None) -> Ending:
+        """Return how a trial ends that has completed or was interrupted.
+
+        The best metric of one that has ended its training by itself stands in its rung.
 
         Raises:
             LostAttempt: The attempt has ended.
         """
-        if self._halving is not None:
+        decided = self.ending(attempt)
+        if decided is None and reason == "completed" and best is not None and self._halving is not None:
             self._halving.complete(self._ledger, attempt, score(best, self._smaller))
+        return decided or reason
+
+    def look(self) -> None:
+        """Do what is due; nothing is."""
+
+    def beat(self) -> None:
+        """Leave a sign of life; none is needed."""
+
+    def close(self) -> None:
+        """Leave the rest to other workers; there is nothing."""
+
+    def ends(self, trial: int) -> bool:
+        """Whether a trial that runs is to end by a decision that it does not wait for; none is."""
+        return False

@@ -112,8 +112,9 @@ class ExperimentFolder:
         stored = self.config
         place = stored.places.below("searcher.max_trials")
         if stored.searcher.has_rungs or stored.searcher.max_trials is None:
+            name = stored.searcher.name or stored.searcher.class_path
             place.refuse(
-                f"cannot grow: the trials of {stored.searcher.name!r} follow from its other settings.",
+                f"cannot grow: the trials of {name!r} follow from its other settings.",
                 "a searcher of which the number of trials is free, such as random.",
                 "begin another experiment, with another `name:`.",
             )

@@ -218,7 +218,7 @@ def run(
     beside = Path.cwd() if isinstance(source, Mapping) else Path(source).parent
     code = beside if context is None else Path(context)
     folder = ExperimentFolder.of(settings, root)
-    check(settings, code, given)
+    check(settings, folder.context if folder.exists else code, given)
     first = None if folder.exists else weights.find(settings)
     folder.begin(settings, code, first, Database.chosen(storage))
     words = ["work", str(folder.path)]

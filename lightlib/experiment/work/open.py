@@ -7,6 +7,7 @@ import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.ledger.storage import Patience
+from lightlib.experiment.search.custom import Custom
 from lightlib.experiment.search.halving import Halving
 from lightlib.experiment.search.plain import Plain
 from lightlib.experiment.space import Space
 from lightlib.experiment.trial.settings import Settings, fit_settings
 from lightlib.experiment.trial.trainer import rungs_of_fit
+from lightlib.experiment.work.custom import Calls, CustomDecisions, OneSearcher, check_searcher
 from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
@@ -52,7 +55,7 @@ class Jobs:
         config: ExperimentConfig,
         space: Space,
         slots: Slots,
-        source: Plain | Halving,
+        source: Plain | Halving | Custom,
     ) -> None:
         self._folder, self._config, self._space, self._slots, self._source = folder, config, space, slots, source
 
@@ -106,14 +109,18 @@ class Jobs:
         self, attempt: Attempt, snapshot: Snapshot, hparams: dict[str, Any], fit: dict[str, Any] | None
     ) -> tuple[str | None, tuple[float, ...], int]:
         """Return the unit and the lengths of a trial's rungs, and the rung that it trains to."""
-        if not isinstance(self._source, Halving):
+        lengths, rung = list[int](), 0
+        if isinstance(self._source, Custom):
+            lengths = self._source.lengths(attempt)
+        elif isinstance(self._source, Halving):
+            course = self._source.course(snapshot, attempt.trial)
+            lengths, rung = list(self._source.brackets[course.bracket].lengths), course.rung
+        if not lengths:
             return None, (), 0
-        course = self._source.course(snapshot, attempt.trial)
-        lengths = self._source.brackets[course.bracket].lengths
         if fit is None:
             searcher = self._config.searcher
-            return (searcher.stopping or searcher).time_metric, lengths, course.rung
-        return *rungs_of_fit(lengths, fit["trainer"], self._config, hparams), course.rung
+            return (searcher.stopping or searcher).time_metric, tuple(lengths), rung
+        return *rungs_of_fit(lengths, fit["trainer"], self._config, hparams), rung
 
 
 def _continue_checkpoints(earlier: list[Path], path: Path) -> None:
@@ -156,6 +163,7 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
     seeded = config.with_seed()
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
     check_source(seeded, space, slots.total)
+    check_searcher(seeded, context, space)
     if config.entrypoint is None or not config.entrypoint.command:
         settings(seeded, context, space.values(space.draw_trial(0, 0)), 0, max(wanted, 1), slots.kind)
 
@@ -191,13 +199,18 @@ def open_worker(
         patience: Seconds for which a database may not answer.
     """
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
-    source = source_of(config, space, slots.total // max(config.resources.slots_per_trial, 1))
-    jobs = Jobs(folder, config, space, slots, source)
     run_startup_hook(folder.context, config.environment.variables(slots.kind))
     with open_ledger(folder, config, Patience(patience)) as ledger:
+        source = source_of(config, space, slots.total // max(config.resources.slots_per_trial, 1), ledger)
+        jobs = Jobs(folder, config, space, slots, source)
         beats = BeatFiles(folder.path) if Database.of(folder.path) is None else BeatRows(ledger)
-        decisions = Decisions(source, ledger, config.searcher.directions[0])
-        queue = Queue(ledger, beats, Watch(beats, grace), source, this_process(), Accepts(config))
+        watch, owner = Watch(beats, grace), this_process()
+        decisions: Decisions | CustomDecisions = Decisions(source, ledger, config.searcher.directions[0])
+        if isinstance(source, Custom):
+            of_searcher = Queue(ledger.of_searcher(), beats, watch, OneSearcher(), owner)
+            calls = partial(Calls, config, folder.context, space)
+            decisions = CustomDecisions(calls, ledger, beats, of_searcher)
+        queue = Queue(ledger, beats, watch, source, owner, Accepts(config))
         yield Worker(config, folder, ledger, queue, beats, slots, decisions, jobs, show, grace), ledger
 
 

@@ -84,7 +84,7 @@ class Results:
         self.snapshot = snapshot = ledger.snapshot()
         self._orders = orders_of(ledger)
         rests = not snapshot.unfinished() and not snapshot.to_continue()
-        self.source = source_of(config, self.space, 1)
+        self.source = source_of(config, self.space, 1, ledger)
         self._closed = rests and self.source.is_done(snapshot)
         self.trials = [self._trial(snapshot, number) for number in snapshot.chains]
         self.state = self._state()

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lightlib.experiment.ledger.attempt import Entry
+from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.samplers import CLASSES, Sampled
 from lightlib.experiment.search.brackets import brackets_of
+from lightlib.experiment.search.custom import Custom
 from lightlib.experiment.search.halving import Halving, Rule
 from lightlib.experiment.search.plain import NewTrial, Plain
 from lightlib.experiment.space import Space
@@ -21,25 +23,22 @@ _TRIES = 100  # to find a point that was not tried before
 PLAIN, HALVING = ("single", "random", "grid"), ("adaptive_asha", "async_halving", "halving")
 
 
-def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain | Halving:
+def source_of(
+    config: ExperimentConfig, space: Space, slots: int, ledger: Ledger | None = None
+) -> Plain | Halving | Custom:
     """Return the source of an experiment's trials.
 
     Args:
         config: The experiment, with its seed.
         space: Of its hyperparameters.
         slots: How many trials run at once if `max_concurrent_trials` is 0.
+        ledger: Of the experiment, from which the trials of a searcher of the user's own follow.
 
     Raises:
-        ConfigError: The searcher does not run yet, or does not fit the space.
+        ConfigError: The searcher does not fit the space.
     """
     searcher = config.searcher
     place = config.places.below("searcher")
-    if searcher.name not in (*PLAIN, *HALVING, *CLASSES):
-        place.below("class_path").refuse(
-            f"is {searcher.class_path!r}; searchers of your own do not run trials yet.",
-            f"one of {', '.join((*PLAIN, *HALVING, *CLASSES))} in this version.",
-            "searcher.name: random",
-        )
     if searcher.name == "single" and space.searched:
         place.below("name").refuse(
             f"is 'single', which has one trial, and {', '.join(space.searched)} have several values.",
@@ -49,6 +48,10 @@ def source_of(config: ExperimentConfig, space: Space, slots: int) -> Plain | Hal
     if searcher.has_rungs:
         return _halving(config, space)
     concurrency = searcher.max_concurrent_trials or max(slots, 1)
+    if searcher.class_path is not None:
+        assert ledger is not None, "needed for trials, not for checks"
+        length = searcher.max_length and searcher.max_length.amount
+        return Custom(ledger, concurrency, space.distributions(), length)
     if searcher.name == "random" or searcher.name in CLASSES:
         assert searcher.max_trials is not None, "checked when the file is read"
         return Plain(searcher.max_trials, concurrency, _new_trial(config, space, searcher.max_concurrent_trials))
@@ -73,8 +76,10 @@ def check_source(config: ExperimentConfig, space: Space, slots: int) -> None:
     Raises:
         ConfigError: A package is missing, or the searcher does not fit the space, the metrics or its options.
     """
-    source_of(config, space, slots)
     searcher, place = config.searcher, config.places.below("searcher")
+    if searcher.class_path is not None:
+        return
+    source_of(config, space, slots)
     if searcher.name is None or searcher.name not in CLASSES:
         return
     check_sampler(searcher.name, searcher.options, space, _directions(config), place)

@@ -24,6 +24,7 @@ from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.work import processes
 from lightlib.experiment.work.checkpoints import collect
+from lightlib.experiment.work.custom import CustomDecisions
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.logs import LogFile
@@ -50,7 +51,7 @@ class Worker:
         queue: Gives the next attempt.
         beats: Signs of life of this worker's attempts.
         slots: Of this machine.
-        decisions: At the rungs of trials.
+        decisions: At the rungs of trials, or of the user's own searcher.
         new_job: Returns what the process of an attempt needs, given the ledger and the number of its slots.
         show: Gets a line for each event.
         grace: Seconds after which other workers take this one for dead; it shows a sign of life six times as often.
@@ -64,7 +65,7 @@ class Worker:
         queue: Queue,
         beats: Beats,
         slots: Slots,
-        decisions: Decisions,
+        decisions: Decisions | CustomDecisions,
         new_job: NewJob,
         show: Show,
         grace: float = 60.0,
@@ -102,6 +103,7 @@ class Worker:
             for one in self._here:
                 one.kill()
             heart.join()
+        self._decisions.close()
 
     # claims
     def _is_done(self) -> bool:
@@ -112,6 +114,8 @@ class Worker:
             return False
         self._due = time.monotonic() + _POLL
         self._orders = orders_of(self._ledger)
+        if not self._orders.is_over:
+            self._decisions.look()
         self._fill()
         if not self._here and (self._orders.is_over or self._queue.is_done()):
             return True
@@ -203,7 +207,7 @@ class Worker:
             order = self._orders.of(one.attempt.trial)
             if one.is_lost or self._stopping > 1 or order == "kill" or self._is_late(one):
                 one.kill()
-            elif self._stopping or order != "run":
+            elif self._stopping or order != "run" or self._decisions.ends(one.attempt.trial):
                 one.interrupt()
             self._end_if_over(one)
 
@@ -272,10 +276,7 @@ class Worker:
         if reason == "interrupted" and self._orders.of(one.attempt.trial) in ("cancel", "kill"):
             reason = "canceled"
         if reason in ("completed", "interrupted"):
-            decided = self._decisions.ending(one.attempt)
-            if decided is None and reason == "completed" and value is not None:
-                self._decisions.complete(one.attempt, value[0])
-            reason = decided or reason
+            reason = self._decisions.ended(one.attempt, reason, value[0] if value else None)
         if reason == "completed" and value is not None:
             self._ledger.end(one.attempt, "completed", value)
             self._show(f"{one.name}: completed, {'best' if len(value) == 1 else 'last'} {self._named(value)}")
@@ -309,6 +310,7 @@ class Worker:
     # signs of life
     def _beat(self) -> None:
         while not self._ended.wait(self._interval):
+            self._decisions.beat()
             for one in list(self._here):
                 try:
                     self._beats.send(one.attempt)

@@ -1,0 +1,158 @@
+"""Custom: a source of trials that follows the last turn of the user's own searcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from lightlib.experiment.ledger.attempt import Attempt, Ending, Entry
+from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+SEARCHER = -1  # the number of the trial that stands for the searcher itself: its owner runs the searcher
+TURN, REACHED, _UNTIL = "turn", "reached", "until"
+_ENDS: dict[str, Ending] = {"stop": "stopped", "pause": "paused"}
+
+
+@dataclass
+class Wanted:
+    """The request of a searcher for one trial, and the events of the trial that it has handled.
+
+    Attributes:
+        params: The numbers of its hyperparameters.
+        order: Whether it is to train.
+        until: The length at which it pauses; None: it trains to its end.
+        created: Whether the searcher knows that it is in the ledger.
+        step: Of its last validation that the searcher has handled.
+        ended: Whether the searcher has handled its end.
+    """
+
+    params: Mapping[str, Any]
+    order: Literal["run", "pause", "stop"] = "run"
+    until: int | None = None
+    created: bool = False
+    step: int | None = None
+    ended: bool = False
+
+    def trains(self, snapshot: Snapshot, trial: int) -> bool:
+        """Whether the trial is to train from where it is."""
+        return self.order == "run" and (self.until is None or self.until > reached(snapshot, trial))
+
+
+@dataclass
+class Turn:
+    """All that a searcher has decided so far, written at once: workers bring the trials to it, in any order.
+
+    Attributes:
+        state: Of the searcher.
+        trials: By number, all that it has created.
+        over: Whether the search has ended.
+        progress: From 0 to 1.
+    """
+
+    state: Any = None
+    trials: list[Wanted] = field(default_factory=list)
+    over: bool = False
+    progress: float = 0.0
+
+    @classmethod
+    def last(cls, ledger: Ledger) -> Turn | None:
+        """Return the one that is in a ledger; None before the first."""
+        found = ledger.of_searcher().snapshot().attribute(SEARCHER, TURN)
+        return None if found is None else cls(**{**found, "trials": [Wanted(**one) for one in found["trials"]]})
+
+    def write(self, ledger: Ledger, attempt: Attempt) -> None:
+        """Write it.
+
+        Args:
+            ledger: Of the experiment.
+            attempt: Of the searcher, of this worker.
+
+        Raises:
+            LostAttempt: Another worker runs the searcher.
+        """
+        ledger.write(attempt, TURN, asdict(self))
+
+    def order(self, trial: int) -> str:
+        """Return the order for a trial; that to train for one that a later turn has created."""
+        return self.trials[trial].order if trial < len(self.trials) else "run"
+
+    def rests(self, snapshot: Snapshot) -> bool:
+        """Whether each trial is in the ledger, and has ended or is paused for good."""
+        states = {trial: snapshot.state_of(trial) for trial in snapshot.chains}
+        return all(
+            states.get(trial) in ENDED or (states.get(trial) == "paused" and not one.trains(snapshot, trial))
+            for trial, one in enumerate(self.trials)
+        )
+
+
+class Custom:
+    """A source of the trials that the user's own searcher has created.
+
+    The searcher runs in one worker. The last turn has all its requests, so that any worker can add the trials that are
+    missing, and continue those that are paused.
+
+    Args:
+        ledger: Of the experiment.
+        concurrency: The most trials that are unfinished at the same time.
+        distributions: Of the hyperparameters.
+        length: Of a full trial; None if the training code decides.
+    """
+
+    def __init__(
+        self, ledger: Ledger, concurrency: int, distributions: Mapping[str, BaseDistribution], length: int | None
+    ) -> None:
+        self._ledger, self._concurrency, self._distributions = ledger, concurrency, distributions
+        self._length = length
+
+    def next_entry(self, snapshot: Snapshot) -> Entry | None:
+        turn = Turn.last(self._ledger)
+        if turn is None or turn.over or len(snapshot.unfinished()) >= self._concurrency:
+            return None
+        for trial, one in enumerate(turn.trials[: snapshot.trials]):
+            if snapshot.state_of(trial) == "paused" and one.trains(snapshot, trial):
+                return snapshot.last(trial).successor("paused", until=one.until)
+        if snapshot.trials == len(turn.trials):
+            return None
+        new = turn.trials[snapshot.trials]
+        return Entry(snapshot.trials, more={_UNTIL: new.until}, params=new.params, distributions=self._distributions)
+
+    def is_done(self, snapshot: Snapshot) -> bool:
+        turn = Turn.last(self._ledger)
+        return turn is not None and turn.over
+
+    def progress(self) -> float:
+        """Return the share of the search that is done, from 0 to 1."""
+        turn = Turn.last(self._ledger)
+        return turn.progress if turn is not None else 0.0
+
+    def lengths(self, attempt: Attempt) -> list[int]:
+        """Return the lengths at which an attempt pauses and ends, in the unit of the full length."""
+        return sorted({one for one in (attempt.more[_UNTIL], self._length) if one is not None})
+
+
+def reached(snapshot: Snapshot, trial: int) -> int:
+    """Return the last length at which a trial was to pause and that it has reached; 0 before."""
+    return snapshot.attribute(trial, REACHED) or 0
+
+
+def reach(ledger: Ledger, attempt: Attempt) -> None:
+    """Write that an attempt of this worker has reached the length at which it pauses.
+
+    Raises:
+        LostAttempt: The attempt has ended.
+    """
+    ledger.write(attempt, REACHED, attempt.more[_UNTIL])
+
+
+def ending(turn: Turn | None, snapshot: Snapshot, trial: int) -> Ending | None:
+    """Return how a trial that has been interrupted is to end by the request of the searcher; None if it is not."""
+    if turn is None:
+        return None
+    order, until = turn.order(trial), snapshot.last(trial).more[_UNTIL]
+    at_length = until is not None and reached(snapshot, trial) >= until
+    return _ENDS.get(order) or ("paused" if at_length else None)
