@@ -146,5 +146,5 @@ class Searcher(ABC):
         return dict(vars(self))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the state that `state_dict` has returned. Default: set the attributes."""
+        """Restore the state that `state_dict` has returned. Default: set the attributes."""
         vars(self).update(state_dict)

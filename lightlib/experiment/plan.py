@@ -33,7 +33,8 @@ def plan_of(config: ExperimentConfig, seconds: float | None = None) -> Preview:
     searcher = config.searcher
     if searcher.name is None:
         raise MisconfigurationException(
-            f"{config.where('searcher.class_path')}: the searcher {searcher.class_path} decides while it runs.",
+            f"{config.where('searcher.class_path')}: the searcher {searcher.class_path} decides while it runs "
+            "how many trials there are and how long they train.",
             expected="a searcher of lightlib, whose plan is known before.",
             fix="start the experiment with a small max_length, and look at its trials.",
         )

@@ -38,6 +38,15 @@ class Wanted:
     step: int | None = None
     ended: bool = False
 
+    def change(self, order: Literal["run", "pause", "stop"], until: int | None) -> None:
+        """Change the request; a trial that has ended, or is to stop, keeps its own."""
+        if not self.ended and self.order != "stop":
+            self.order, self.until = order, until
+
+    def handle(self, step: int | None, ended: bool) -> None:
+        """Note that the trial is in the ledger, its last validation, and whether it has ended."""
+        self.params, self.created, self.step, self.ended = {}, True, step, ended
+
     def trains(self, snapshot: Snapshot, trial: int) -> bool:
         """Whether the trial is to train from where it is."""
         return self.order == "run" and (self.until is None or self.until > reached(snapshot, trial))
@@ -76,6 +85,20 @@ class Turn:
             LostAttempt: Another worker runs the searcher.
         """
         ledger.write(attempt, TURN, asdict(self))
+
+    def end(self, *, stops: bool = False) -> None:
+        """End the search.
+
+        Args:
+            stops: Whether trials that run are to stop. Default: there are none.
+        """
+        self.over = True
+        for one in self.trials if stops else ():
+            one.change("stop", None)
+
+    def keep(self, state: Any, progress: float) -> None:
+        """Put in the state of the searcher."""
+        self.state, self.progress = state, progress
 
     def order(self, trial: int) -> str:
         """Return the order for a trial; that to train for one that a later turn has created."""

@@ -40,7 +40,7 @@ class Calls:
         self._searcher = self._built()
 
     def load(self, turn: Turn) -> None:
-        """Let the searcher take over the state of a turn."""
+        """Restore the state of the searcher from a turn."""
         self._call("load_state_dict", turn.state)
 
     def first(self) -> Turn:
@@ -64,7 +64,8 @@ class Calls:
         while sum(self._hand_over(turn, snapshot, trial) for trial in known):  # actions may lead to events
             changed = True
         if not turn.over and turn.rests(snapshot):
-            turn.over = changed = True
+            turn.end()
+            changed = True
         if changed:
             self._closed(turn)
         return changed
@@ -79,12 +80,11 @@ class Calls:
         steps = {step: metrics for one in chain for step, metrics in one.metrics.items()}
         new = sorted(step for step in steps if known.step is None or step > known.step)
         was_new, ends = not known.created, state in ENDED and not known.ended
-        known.created, known.params, known.ended = True, {}, state in ENDED  # a trial may be retried
+        known.handle(new[-1] if new else known.step, state in ENDED or state == "stopped")  # it may be retried
         trial = SearchTrial(number, self._space.values(chain[0].params))
         if was_new:
             self._act(turn, snapshot, "trial_created", trial)
         for step in new:
-            known.step = step
             named = dict(zip(self._config.searcher.metrics, steps[step], strict=True))
             self._act(turn, snapshot, "validated", trial, step, named)
         if ends and state in ("completed", "stopped"):
@@ -101,9 +101,7 @@ class Calls:
             if isinstance(action, Create):
                 turn.trials.append(self._new(action, len(turn.trials)))
             elif isinstance(action, Shutdown):
-                turn.over = True
-                for one in turn.trials:
-                    one.order = "stop"
+                turn.end(stops=True)
             elif isinstance(action, (Stop, Pause, Continue)):
                 self._change(turn, snapshot, action)
             else:
@@ -128,17 +126,14 @@ class Calls:
         if type(number) is not int or not 0 <= number < len(turn.trials):
             last = len(turn.trials) - 1
             raise self._wrong(f"{action} names no trial.", f"a trial, or its number from 0 to {last}.", "Stop(trial)")
-        one = turn.trials[number]
-        if one.ended or one.order == "stop":
+        if not isinstance(action, Continue):
+            turn.trials[number].change("stop" if isinstance(action, Stop) else "pause", None)
             return
-        if isinstance(action, Continue):
-            until, there = self._until(action, action.until), reached(snapshot, number)
-            if until is not None and until <= there:
-                problem = f"{action} pauses the trial at a length that it has reached."
-                raise self._wrong(problem, f"until above {there}, or without it.", f"Continue({number})")
-            one.order, one.until = "run", until
-        else:
-            one.order = "stop" if isinstance(action, Stop) else "pause"
+        until, there = self._until(action, action.until), reached(snapshot, number)
+        if until is not None and until <= there:
+            problem = f"{action} pauses the trial at a length that it has reached."
+            raise self._wrong(problem, f"until above {there}, or without it.", f"Continue({number})")
+        turn.trials[number].change("run", until)
 
     def _until(self, action: Action, until: object) -> int | None:
         length = self._config.searcher.max_length
@@ -177,7 +172,7 @@ class Calls:
 
     def _closed(self, turn: Turn) -> Turn:
         """Put the state of the searcher into a turn."""
-        turn.progress, state = self._call("progress", read=float), self._call("state_dict")
+        state = self._call("state_dict")
         try:
             again = json.loads(json.dumps(state))
             wrong = [key for key in state.keys() | again.keys() if key not in again or state.get(key) != again[key]]
@@ -189,7 +184,7 @@ class Calls:
                 "dicts with strings as keys, lists, strings, numbers, bools and None.",
                 "write `state_dict` and `load_state_dict`, which convert the rest.",
             )
-        turn.state = again
+        turn.keep(again, self._call("progress", read=float))
         return turn
 
     @property
@@ -209,7 +204,7 @@ class Calls:
 
 
 def check_searcher(config: ExperimentConfig, context: Path, space: Space) -> None:
-    """Refuse a searcher of the user's that cannot be built, or not begin; others pass.
+    """Refuse a searcher of the user's that cannot be built, or cannot begin; the rest pass.
 
     Args:
         config: The experiment, with its seed.
@@ -243,7 +238,7 @@ class CustomDecisions:
         self._turn: Turn | None = None
 
     def look(self) -> None:
-        """Run the searcher if no other worker does, and read its last turn."""
+        """Run the searcher unless another worker does, and read its last turn."""
         if self._here is None:
             self._turn = Turn.last(self._ledger)
             attempt = self._queue.next()

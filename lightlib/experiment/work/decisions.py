@@ -67,7 +67,7 @@ class Decisions:
         return decided or reason
 
     def look(self) -> None:
-        """Do what is due; nothing is."""
+        """Run the searcher; those of lightlib run when a trial asks."""
 
     def beat(self) -> None:
         """Leave a sign of life; none is needed."""

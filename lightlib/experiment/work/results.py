@@ -16,11 +16,11 @@ from lightlib.experiment.ledger.snapshot import Snapshot, State
 from lightlib.experiment.search.halving import Halving
 from lightlib.experiment.search.pareto import front
 from lightlib.experiment.search.scores import score
+from lightlib.experiment.search.values import value_of
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.checkpoints import messages_of
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.source import source_of
-from lightlib.experiment.work.values import value_of
 
 LAST = "last.ckpt"
 _LONGEST = 24  # characters of a value on a line

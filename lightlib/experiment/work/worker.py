@@ -22,6 +22,7 @@ from lightlib.experiment.ledger.orders import Orders, give_order, orders_of
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
 from lightlib.experiment.messages import Messages
+from lightlib.experiment.search.values import value_of
 from lightlib.experiment.work import processes
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.custom import CustomDecisions
@@ -31,7 +32,6 @@ from lightlib.experiment.work.logs import LogFile
 from lightlib.experiment.work.results import described
 from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.trial import End, TrialHere
-from lightlib.experiment.work.values import value_of
 
 _POLL = 1.0  # seconds between two looks at the ledger while nothing ends here
 _LOOK = 0.02  # seconds between two looks at the messages of the trials

@@ -386,9 +386,12 @@ def test_synchronous_halving() -> None:
 
 
 def test_a_searcher_of_your_own() -> None:
-    written = "class_path: a.b.Mine, init_args: {x: 1}, metric: loss, max_trials: 3"
+    written = "class_path: a.b.Mine, init_args: {x: 1}, metric: loss, max_concurrent_trials: 3"
     found = read_fragment(searcher(written)).searcher
-    assert (found.name, found.class_path, found.init_args, found.max_trials) == (None, "a.b.Mine", {"x": 1}, 3)
+    assert (found.name, found.class_path, found.init_args) == (None, "a.b.Mine", {"x": 1})
+    assert found.max_concurrent_trials == 3
+    what, _, _ = error_of(searcher(f"{written}, max_trials: 3"))
+    assert "is not a key of a searcher of your own: it belongs to random" in what
     what, _, fix = error_of(searcher(f"{written}, max_rungs: 3"))
     assert what.startswith(
         "'searcher.max_rungs' (mnist.yaml, line 2) is not a key of a searcher of your own: it belong"

@@ -186,7 +186,7 @@ def test_shutdown_ends_the_search(tmp_path):
 
 
 class Given(Searcher):
-    """Returns what it is given."""
+    """Returns its actions."""
 
     given = None
 
