@@ -29,8 +29,8 @@ class Create:
     Args:
         hparams: Values by dotted key, which the section ``hyperparameters`` must allow. Missing ones are drawn at
             random, from the seed of the experiment and the number of the trial. Default: all are.
-        until: The length at which it is validated and pauses, in the unit of ``max_length``. Default: it trains to its
-            end.
+        until: The length at which it is validated and pauses, in the unit of ``max_length``; a program pauses at its
+            first report from there on. Default: it trains to its end.
     """
 
     hparams: Mapping[str, Any] = field(default_factory=dict)

@@ -123,7 +123,7 @@ class Experiment:
 
     @property
     def study(self) -> Study:
-        """Optuna's study, for its plots and importances. Each of its trials is an attempt of one of ours, or of your searcher."""
+        """Optuna's study, for its plots. Each of its trials is an attempt of one of ours, or of your searcher."""
         from optuna import load_study  # optional: optuna
 
         with open_ledger(self._folder, self._folder.config) as ledger:
