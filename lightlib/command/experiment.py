@@ -70,9 +70,11 @@ def add_commands(commands: Any) -> None:
         storage = "a database for the ledger of many workers (default: the experiment's folder)"
         parsers[name].add_argument("--storage", metavar="URL", help=storage)
     run_on = "the engine of the workers (default: this process)"
-    parsers["run"].add_argument("--on", choices=("local", "slurm", "kubernetes"), default="local", help=run_on)
+    parsers["run"].add_argument("--on", choices=("local", "slurm", "kubernetes", "ray"), default="local", help=run_on)
     workers = "how many a cluster starts (default: %(default)s)"
     parsers["run"].add_argument("--workers", metavar="N", type=int, default=1, help=workers)
+    address = "of a Ray cluster (default: this machine alone)"
+    parsers["run"].add_argument("--address", metavar="HOST:PORT", help=address)
     for name in ("run", "create", "list"):
         root = "of all experiments (default: %(default)s)"
         parsers[name].add_argument("--root", metavar="FOLDER", default="experiments", help=root)

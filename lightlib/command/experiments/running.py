@@ -9,15 +9,15 @@ import shlex
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
 from lightlib.command.experiments.names import folder_of, near, worker_of
 from lightlib.errors import LightlibError, MisconfigurationException, closest, nearest
-from lightlib.experiment.engines import kubernetes, slurm
+from lightlib.experiment.engines import kubernetes, ray, slurm
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
@@ -34,24 +34,48 @@ from lightlib.experiment.work.worker import Show, Worker
 
 _FAILED, _CANCELED = 1, 3  # exit codes
 _ENGINES = {"slurm": slurm.submit, "kubernetes": kubernetes.submit}
+Open = Callable[[Show], AbstractContextManager[tuple[Worker | ray.RayWorkers, Ledger]]]
 
 
 def run(options: argparse.Namespace) -> int:
     """Begin or continue an experiment, and work on it until it has ended; or let a cluster do so."""
+    if options.on == "ray":
+        return _run_on_ray(options)
     if options.on != "local":
         folder, config = _begin(options, Slots.of_machine("auto"), works=False)
         return _submit(options.on, folder, config, options.workers)
     slots = Slots.of_machine(options.slots)
     folder, config = _begin(options, slots, works=True)
+    return _until_done(folder, config, *_here(folder, config, slots, options), _again(options))
+
+
+def _again(options: argparse.Namespace, *more: str) -> str:
+    """Return the command that continues a `run`."""
     words = [word for one in options.config for word in ("--config", one)]
-    more = [options.context] if options.context else []
-    again = shlex.join(["lightlib", "experiment", "run", options.file, *more, *words])
-    return _until_done(folder, config, slots, again, options.storage_patience)
+    context = [options.context] if options.context else []
+    return shlex.join(["lightlib", "experiment", "run", options.file, *context, *more, *words])
+
+
+def _run_on_ray(options: argparse.Namespace) -> int:
+    _check_workers(options.workers)
+    ray.require_ray()
+    folder, config = _begin(options, Slots.of_machine("auto"), works=False)
+    address = ["--address", options.address] if options.address else []
+    again = _again(options, "--on", "ray", "--workers", str(options.workers), *address)
+
+    def open_(show: Show) -> AbstractContextManager[tuple[ray.RayWorkers, Ledger]]:
+        return ray.open_workers(folder, config, options.workers, options.address, show, options.storage_patience)
+
+    return _until_done(folder, config, f"{options.workers} workers on Ray", open_, again)
+
+
+def _check_workers(workers: int) -> None:
+    if workers < 1:
+        raise MisconfigurationException(f"--workers is {workers}.", expected="an int >= 1.", fix="--workers 4")
 
 
 def _submit(engine: str, folder: ExperimentFolder, config: ExperimentConfig, workers: int) -> int:
-    if workers < 1:
-        raise MisconfigurationException(f"--workers is {workers}.", expected="an int >= 1.", fix="--workers 4")
+    _check_workers(workers)
     job = _ENGINES[engine](config, folder, workers)
     watch = shlex.join(["lightlib", "experiment", "watch", str(near(folder.path))])
     _print(f"{near(folder.path)}: {engine} has job {job} with {workers} workers. `{watch}` shows its state.")
@@ -87,16 +111,27 @@ def work(options: argparse.Namespace) -> int:
     folder, slots = folder_of(options.experiment), Slots.of_machine(options.slots)
     check(folder.config, folder.context, slots)
     again = shlex.join(["lightlib", "experiment", "work", options.experiment])
-    return _until_done(folder, folder.config, slots, again, options.storage_patience)
+    return _until_done(folder, folder.config, *_here(folder, folder.config, slots, options), again)
 
 
-def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots, again: str, patience: float) -> int:
+def _here(
+    folder: ExperimentFolder, config: ExperimentConfig, slots: Slots, options: argparse.Namespace
+) -> tuple[str, Open]:
+    """Return the slots of this process as a text, and the function that opens it as a worker."""
+
+    def open_(show: Show) -> AbstractContextManager[tuple[Worker, Ledger]]:
+        return open_worker(folder, config, slots, show, patience=options.storage_patience)
+
+    return f"{slots.total} {slots.kind} slots", open_
+
+
+def _until_done(folder: ExperimentFolder, config: ExperimentConfig, where: str, open_: Open, again: str) -> int:
     searcher = config.searcher.name or config.searcher.class_path
-    _print(f"{config.name}: {searcher}, {slots.total} {slots.kind} slots, in {near(folder.path)}")
+    _print(f"{config.name}: {searcher}, {where}, in {near(folder.path)}")
     events = deque[str](maxlen=EVENTS)
     on_board = is_possible()
     show = events.append if on_board else _print
-    with open_worker(folder, config, slots, show, patience=patience) as (worker, ledger):
+    with open_(show) as (worker, ledger):
         with ExitStack() as stack:
             if on_board:
                 stack.enter_context(shown(Board(folder, config, ledger, events), transient=True))
@@ -118,7 +153,7 @@ def _until_done(folder: ExperimentFolder, config: ExperimentConfig, slots: Slots
 
 
 @contextmanager
-def _stopping(worker: Worker, show: Show) -> Iterator[list[int]]:
+def _stopping(worker: Worker | ray.RayWorkers, show: Show) -> Iterator[list[int]]:
     """Let Ctrl-C and SIGTERM stop a worker; yields the signals that have arrived."""
     received: list[int] = []
 
