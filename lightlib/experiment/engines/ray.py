@@ -164,7 +164,7 @@ class RayWorkers:
 
 
 def _needs(config: ExperimentConfig) -> tuple[str, dict[str, int], int]:
-    """Return what a worker needs: Ray's name of the resource, the option of an actor, and how many slots."""
+    """Return the needs of a worker: Ray's name of the resource, the option of an actor, and its slots."""
     slots = config.resources.slots_per_trial
     return ("GPU", {"num_gpus": slots}, slots) if slots else ("CPU", {"num_cpus": 1}, 1)
 

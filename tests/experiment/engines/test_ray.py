@@ -1,4 +1,4 @@
-"""Workers as actors of Ray: a stand-in for the package, and a cluster of one machine where Ray is installed."""
+"""Workers as actors of Ray: a stand-in for the package, and a cluster of one machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import sys
+import threading
 import types
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -157,25 +158,37 @@ def processes(match):
             continue
 
 
+HOLD = "fit: {model: {init_args: {holds_at: [2]}}}\nresources: {slots_per_trial: 0}\nmax_restarts: 0\n"
+RANDOM = "searcher: {name: random, metric: val_loss, max_trials: %d}"
+
+
+@pytest.mark.processes
+def test_an_actor_that_is_to_stop_lets_its_trial_pause(tmp_path, monkeypatch):
+    project = Project(tmp_path / "project", f"{HOLD}{RANDOM % 1}")
+    project.command("experiment", "create", "search.yaml")
+    for name, value in project.environment().items():
+        monkeypatch.setenv(name, value)
+    output = tmp_path / "worker.txt"
+    actor, codes = engine.WorkerActor(str(project.experiment), str(output), 1), []
+    thread = threading.Thread(target=lambda: codes.append(actor.work()))
+    thread.start()
+    until(lambda: project.held() or codes)
+    actor.stop()
+    thread.join()
+    assert codes == [128 + signal.SIGTERM], output.read_text()
+    assert [(one.state, one.attempts) for one in project.trials()] == [("waiting", 1)]
+
+
 @pytest.mark.processes
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install ray)")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found in /proc")
-def test_trials_survive_ctrl_c_and_a_killed_actor_bit_for_bit(tmp_path, monkeypatch):
-    """Two trials are interrupted by Ctrl-C; after that the actor of the third one is killed, with its processes."""
+def test_trials_of_a_killed_actor_complete_bit_for_bit(tmp_path, monkeypatch):
+    """An actor is killed within the first epoch of its trial; it takes its processes along, and starts again."""
     monkeypatch.setenv("HOME", str(tmp_path))  # Ray keeps its token there
-    hold = "fit: {model: {init_args: {holds_at: [2]}}}\nsearcher: {name: random, metric: val_loss, max_trials: 3}"
-    project = Project(tmp_path / "project", f"{hold}\nresources: {{slots_per_trial: 0}}\nmax_restarts: 0")
-    words = ("experiment", "run", "search.yaml", "--on", "ray", "--workers", "2")
-    process = project.start(*words)
+    project = Project(tmp_path / "project", f"{HOLD}{RANDOM % 3}")
+    process = project.start("experiment", "run", "search.yaml", "--on", "ray", "--workers", "2")
     until(lambda: len(project.held()) == 2 or process.poll() is not None)
-    process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 128 + signal.SIGINT, printed
-    assert "--on ray --workers 2" in printed
-    assert [(one.state, one.attempts) for one in project.trials()] == [("waiting", 1)] * 2
-    process = project.start(*words)
-    until(lambda: len(project.held()) == 3 or process.poll() is not None)
-    (held,) = processes(lambda one: os.readlink(one / "cwd").endswith("trials/0002/attempt-0"))
+    (held,) = processes(lambda one: os.readlink(one / "cwd") == str(project.attempts(0)[0]))
     worker = parent(parent(held))  # between them is the server that has forked the trial
     os.kill(parent(worker), signal.SIGKILL)
     until(lambda: not Path(f"/proc/{held}").exists() and not Path(f"/proc/{worker}").exists())
@@ -183,8 +196,8 @@ def test_trials_survive_ctrl_c_and_a_killed_actor_bit_for_bit(tmp_path, monkeypa
     printed, _ = process.communicate(timeout=300)
     assert process.returncode == 0, printed
     assert "3 completed" in printed
-    assert "trial 2 (attempt 1): completed" in printed
-    assert [(one.state, one.attempts) for one in project.trials()] == [("completed", 2)] * 3
+    assert "trial 0 (attempt 1): completed" in printed
+    assert [(one.state, one.attempts) for one in project.trials()] == [("completed", n) for n in (2, 1, 1)]
     assert_as_torch(project, 3)
 
 
