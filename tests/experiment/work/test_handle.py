@@ -29,7 +29,8 @@ def project(tmp_path, monkeypatch, request):
     monkeypatch.chdir(made.folder)
     for name, value in made.environment().items():
         monkeypatch.setenv(name, value)
-    return made
+    yield made
+    sys.modules.pop("model", None)  # imported by the check of the experiment
 
 
 @pytest.mark.processes
