@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
-from lightlib.experiment.kinds import parameter
+from lightlib.experiment.leaves import check_new, leaves, placed
 from lightlib.experiment.parameters import Const, Number, Parameter, same
 from lightlib.experiment.ranges import MOST_POINTS, Double, Int, Log, LogInt
 
@@ -69,13 +68,13 @@ class Space:
                 fix="hyperparameters: {lr: {type: log, minval: -4, maxval: -1}}",
             )
         found: dict[str, Parameter] = {}
-        for key, given in _leaves(tree, "", where):
-            with _placed(where(key)):
-                _check_new(key, found)
+        for key, given in leaves(tree, "", where):
+            with placed(where(key)):
+                check_new(key, found)
             found[key] = given
         self.parameters = dict(sorted(found.items(), key=lambda item: item[0].split(".")))
         for key, one in self.parameters.items():
-            with _placed(where(key)):
+            with placed(where(key)):
                 self._check_when(key, one)
         self._order = list(self._conditions_first())
 
@@ -137,7 +136,7 @@ class Space:
         points: list[dict[str, tuple[int, Number]]] = [{}]
         for key in self._order:
             one = self.parameters[key]
-            with _placed(self._where(key)):
+            with placed(self._where(key)):
                 axis = list(enumerate(one.axis(key)))
             extended = []
             for point in points:
@@ -326,58 +325,6 @@ def trial_seed(experiment_seed: int, trial: int, again: int = 0) -> int:
 
 def _digest(experiment_seed: int, trial: int | str) -> bytes:
     return hashlib.sha256(f"{experiment_seed}/{trial}".encode()).digest()
-
-
-@contextmanager
-def _placed(where: str) -> Iterator[None]:
-    """Begin an error with the file and line of its cause."""
-    try:
-        yield
-    except MisconfigurationException as error:
-        if where:
-            error.args = (f"{where}: {error.args[0]}", *error.args[1:])
-        raise
-
-
-def _leaves(tree: Mapping[Any, Any], above: str, where: Callable[[str], str]) -> Iterator[tuple[str, Parameter]]:
-    for name, given in tree.items():
-        if not isinstance(name, str) or not all(name.split(".")):
-            group = f" in {above.removesuffix('.')!r}" if above else ""
-            raise ArgumentTypeError(
-                f"A key of the hyperparameters{group} is {shown(name)}.",
-                expected="names, or names joined by dots.",
-                fix="write a name; in YAML put quotes around numbers and around on, off, yes, no.",
-            )
-        key = f"{above}{name}"
-        if isinstance(given, Parameter):
-            given.check(key)
-            yield key, given
-        elif not isinstance(given, Mapping) or not given:
-            yield key, Const(given)
-        elif "type" in given and not isinstance(given["type"], (Mapping, Parameter)):
-            with _placed(where(key)):
-                found = parameter(key, given)
-            yield key, found
-        elif "when" in given:
-            raise MisconfigurationException(
-                f"{key!r} has `when` but no type: it groups {', '.join(map(repr, given))}.",
-                expected="`when` within a hyperparameter, next to its type.",
-                fix=f"move `when` into each hyperparameter below {key!r}.",
-            )
-        else:
-            yield from _leaves(given, f"{key}.", where)
-
-
-def _check_new(key: str, found: Mapping[str, Parameter]) -> None:
-    for other in found:
-        if other == key:
-            problem = f"Hyperparameter {key!r} is given twice, as a dotted and as a nested key."
-        elif key.startswith(f"{other}.") or other.startswith(f"{key}."):
-            outer, inner = sorted((key, other), key=len)
-            problem = f"Hyperparameter {outer!r} has a value, but {inner!r} is given too."
-        else:
-            continue
-        raise MisconfigurationException(problem, expected="each key once.", fix="remove one of the two.")
 
 
 def _check_possible(key: str, other: str, target: Parameter, wanted: Any) -> None:
