@@ -26,7 +26,7 @@ from lightlib.experiment.report import write_report
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.database import Database
-from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.folder import ROOT, ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results, Trial, counted, described
 from lightlib.experiment.work.slots import Slots
@@ -39,6 +39,7 @@ Open = Callable[[Show], AbstractContextManager[tuple[Worker | ray.RayWorkers, Le
 
 def run(options: argparse.Namespace) -> int:
     """Begin or continue an experiment, and work on it until it has ended; or let a cluster do so."""
+    _check_engine(options)
     if options.on == "ray":
         return _run_on_ray(options)
     if options.on != "local":
@@ -46,22 +47,22 @@ def run(options: argparse.Namespace) -> int:
         return _submit(options.on, folder, config, options.workers)
     slots = Slots.of_machine(options.slots)
     folder, config = _begin(options, slots, works=True)
-    return _until_done(folder, config, *_here(folder, config, slots, options), _again(options))
+    return _until_done(folder, config, *_here(folder, config, slots, options), command_of(options))
 
 
-def _again(options: argparse.Namespace, *more: str) -> str:
+def command_of(options: argparse.Namespace, *more: str) -> str:
     """Return the command that continues a `run`."""
     words = [word for one in options.config for word in ("--config", one)]
     context = [options.context] if options.context else []
-    return shlex.join(["lightlib", "experiment", "run", options.file, *context, *more, *words])
+    root = [] if options.root == ROOT else ["--root", options.root]
+    return shlex.join(["lightlib", "experiment", "run", options.file, *context, *root, *more, *words])
 
 
 def _run_on_ray(options: argparse.Namespace) -> int:
-    _check_workers(options.workers)
     ray.require_ray()
     folder, config = _begin(options, Slots.of_machine("auto"), works=False)
     address = ["--address", options.address] if options.address else []
-    again = _again(options, "--on", "ray", "--workers", str(options.workers), *address)
+    again = command_of(options, "--on", "ray", "--workers", str(options.workers), *address)
 
     def open_(show: Show) -> AbstractContextManager[tuple[ray.RayWorkers, Ledger]]:
         return ray.open_workers(folder, config, options.workers, options.address, show, options.storage_patience)
@@ -69,13 +70,29 @@ def _run_on_ray(options: argparse.Namespace) -> int:
     return _until_done(folder, config, f"{options.workers} workers on Ray", open_, again)
 
 
-def _check_workers(workers: int) -> None:
-    if workers < 1:
-        raise MisconfigurationException(f"--workers is {workers}.", expected="an int >= 1.", fix="--workers 4")
+def _check_engine(options: argparse.Namespace) -> None:
+    """Refuse arguments that the engine of the workers does not have."""
+    if options.workers < 1:
+        raise MisconfigurationException(f"--workers is {options.workers}.", expected="an int >= 1.", fix="--workers 4")
+    on = f"--on {options.on}"
+    if options.on == "local" and options.workers != 1:
+        raise MisconfigurationException(
+            f"--workers is {options.workers}, and this process is one worker.",
+            expected="no --workers, or --on with a cluster.",
+            fix=f"--slots {options.workers} for as many trials at once, or --on slurm",
+        )
+    if options.address is not None and options.on != "ray":
+        problem = f"--address is {options.address!r}, and {on} has no address."
+        raise MisconfigurationException(problem, expected="the address of a Ray cluster.", fix="--on ray")
+    if options.on != "local" and options.slots != "auto":
+        raise MisconfigurationException(
+            f"--slots is {options.slots!r}, and with {on} the cluster gives each worker its slots.",
+            expected="no --slots.",
+            fix="resources.slots_per_trial in the experiment file, and --workers",
+        )
 
 
 def _submit(engine: str, folder: ExperimentFolder, config: ExperimentConfig, workers: int) -> int:
-    _check_workers(workers)
     job = _ENGINES[engine](config, folder, workers)
     watch = shlex.join(["lightlib", "experiment", "watch", str(near(folder.path))])
     _print(f"{near(folder.path)}: {engine} has job {job} with {workers} workers. `{watch}` shows its state.")
