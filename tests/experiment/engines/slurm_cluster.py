@@ -16,7 +16,7 @@ ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=30
 CredType=cred/munge
 SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
