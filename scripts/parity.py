@@ -29,8 +29,8 @@ each and the tests that prove it. A row stands here only with both. `scripts/par
 GROUPS = {
     "B1": "Module", "B2": "Trainer and loops", "B3": "Callbacks", "B4": "Metrics and evaluation",
     "B5": "Optimizers and schedules", "B6": "Data", "B7": "Precision", "B8": "Strategies, launchers, devices",
-    "B9": "Checkpoints", "B11": "Logging and visualization", "B12": "Command line and configuration",
-    "B13": "Randomness, debugging, memory, compilation",
+    "B9": "Checkpoints", "B10": "Experiments and search", "B11": "Logging and visualization",
+    "B12": "Command line and configuration", "B13": "Randomness, debugging, memory, compilation",
 }  # fmt: skip
 
 
