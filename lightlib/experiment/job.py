@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STORAGE = "LIGHTLIB_STORAGE"  # a variable of workers, which may have a password: no trial gets it
-_TUPLES = ("command", "earlier", "rungs", "more_metrics")
+JOB_FILE = "job.json"  # in the folder of an attempt that is a program
+_TUPLES = ("command", "container", "earlier", "rungs", "more_metrics")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Job:
         more_metrics: The metrics after the first, of a search with several.
         fit: The contents of a `lightlib fit` file; None for a program of the user's own.
         command: The command line of that program.
+        container: The command line of the container in which it runs; empty without one.
         variables: Of the environment, in addition to the worker's.
         threads: That one process of the trial computes with.
         earlier: The folders of the trial's earlier attempts.
@@ -53,6 +55,7 @@ class Job:
     smaller_is_better: bool = True
     fit: Mapping[str, Any] | None = None
     command: tuple[str, ...] = ()
+    container: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
     earlier: tuple[str, ...] = ()

@@ -42,7 +42,7 @@ ORDER = (
     "config.yaml > config.errors > config",
     "experiment.ledger > experiment.search | experiment.file",
     "experiment",
-    "cli > experiment.trial > experiment.work",
+    "cli > experiment.trial > experiment.machine > experiment.work",
     "experiment.report | experiment.engines",
     "command.doctor > command.plot > command.experiments > command",
     "__init__ > __main__",

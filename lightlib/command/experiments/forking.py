@@ -9,11 +9,11 @@ from pathlib import Path
 from lightlib.command.experiments.names import folder_of, near, trial_or_all, worker_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig, read
+from lightlib.experiment.machine.slots import Slots
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import FILE, ExperimentFolder
 from lightlib.experiment.work.open import check
-from lightlib.experiment.work.slots import Slots
 
 _KEYS = ("source_trial_id", "source_checkpoint_uuid")
 

@@ -22,6 +22,7 @@ from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import ENDED
+from lightlib.experiment.machine.slots import Slots
 from lightlib.experiment.report import write_report
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import collect
@@ -29,7 +30,6 @@ from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import ROOT, ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results, Trial, counted, described
-from lightlib.experiment.work.slots import Slots
 from lightlib.experiment.work.worker import Show, Worker
 
 _FAILED, _CANCELED = 1, 3  # exit codes

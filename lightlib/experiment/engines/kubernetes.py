@@ -15,6 +15,7 @@ from lightlib.config.yaml.file import dump
 from lightlib.errors import LightlibError
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.job import STORAGE
+from lightlib.experiment.machine.containers import INSIDE
 from lightlib.experiment.work.folder import ExperimentFolder
 
 MANIFEST = "kubernetes.yaml"  # in the folder of the experiment
@@ -87,7 +88,7 @@ def _pod(config: ExperimentConfig, folder: ExperimentFolder, image: str) -> dict
         "name": CONTAINER,
         "image": image,
         "command": ["python", "-m", "lightlib", "experiment", "work", str(folder.path)],
-        "env": [{"name": STORAGE, "valueFrom": secret}],
+        "env": [{"name": STORAGE, "valueFrom": secret}, {"name": INSIDE, "value": "1"}],
         "resources": {"limits": {"nvidia.com/gpu": slots} if slots else {}, "requests": {} if slots else {"cpu": 1}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108  the pod's own
     }

@@ -12,16 +12,17 @@ from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.file.resources import SHM_SIZE
+from lightlib.experiment.job import JOB_FILE
 from lightlib.experiment.messages import DECISIONS, FILE
 
 HOOK = "startup-hook.sh"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
-_OURS = ("checkpoints", "job.json", "log.txt", FILE, DECISIONS)  # in the folder of an attempt
+_OURS = ("checkpoints", JOB_FILE, "log.txt", FILE, DECISIONS)  # in the folder of an attempt
 # Keys that a run depends on and that are not supported yet, with the fix.
 _REFUSED = {
     "checkpoint_storage.type": "delete it: checkpoints are in the folder of the experiment.",
 }
-_WITHOUT_EFFECT = ("environment.image", "resources.resource_pool", "resources.priority", "profiling.enabled")
+_WITHOUT_EFFECT = ("resources.resource_pool", "resources.priority", "profiling.enabled")
 
 
 def check_keys(config: ExperimentConfig) -> None:
@@ -44,8 +45,12 @@ def _written(config: ExperimentConfig, key: str) -> bool:
     return getattr(getattr(config, section), name) not in (None, False, {})
 
 
-def check_machine(config: ExperimentConfig) -> None:
-    """Check the folders and the shared memory that trials without a container get.
+def check_machine(config: ExperimentConfig, *, contained: bool = False) -> None:
+    """Check the folders and the shared memory that trials get.
+
+    Args:
+        config: The experiment.
+        contained: Whether trials run in containers, where folders may have another path.
 
     Raises:
         ConfigError: A mounted folder does not exist, or would need a container.
@@ -59,7 +64,7 @@ def check_machine(config: ExperimentConfig) -> None:
                 "create it, or correct host_path.",
             )
         inside = os.path.normpath(mount.container_path)
-        outside = os.path.isabs(inside) and inside != os.path.normpath(mount.host_path)
+        outside = not contained and os.path.isabs(inside) and inside != os.path.normpath(mount.host_path)
         if outside or inside in _OURS:
             place.below("container_path").refuse(
                 f"is {mount.container_path!r}, which needs a container: the folder is {mount.host_path!r}.",
@@ -67,7 +72,7 @@ def check_machine(config: ExperimentConfig) -> None:
                 f"container_path: {mount.host_path}",
             )
     wanted = config.resources.shm_size
-    if wanted != SHM_SIZE and _SHARED_MEMORY.is_dir():
+    if not contained and wanted != SHM_SIZE and _SHARED_MEMORY.is_dir():
         free = shutil.disk_usage(_SHARED_MEMORY).free
         if free < wanted:
             report.warn(

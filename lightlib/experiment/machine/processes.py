@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lightlib.experiment.current import JOB
-from lightlib.experiment.job import STORAGE, Job
+from lightlib.experiment.job import JOB_FILE, STORAGE, Job
+from lightlib.experiment.machine.containers import remove
 from lightlib.experiment.trial.forked import STOPS, WORKER, forked
 from lightlib.launch.start.child import following
 
@@ -82,12 +83,10 @@ class Program:
 
     def __init__(self, job: Job) -> None:
         read, write = os.pipe()
-        path = Path(job.folder) / "job.json"
-        path.touch(mode=0o600)
-        path.write_text(dataclasses.replace(job, variables={}).as_json())  # they may be secrets, and it inherits them
+        path = _write(job)
         paths = os.pathsep.join([job.context, *filter(None, [os.environ.get("PYTHONPATH")])])
         variables = {
-            **{name: value for name, value in os.environ.items() if name != STORAGE},
+            **_inherited(),
             "PYTHONPATH": paths,
             "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
             "PYTHONUNBUFFERED": "1",
@@ -118,6 +117,43 @@ class Program:
         _kill_rest(self._process.pid)
 
 
+class Contained:
+    """An attempt in a container, which ends when the worker does: its standard input is a pipe of the worker.
+
+    Args:
+        job: The attempt.
+    """
+
+    def __init__(self, job: Job) -> None:
+        read, write = os.pipe()
+        self._engine = job.container[0]
+        self._name = next(one.partition("=")[2] for one in job.container if one.startswith("--name="))
+        variables = {**_inherited(), **job.variables, "PYTHONPATH": job.context, "PYTHONUNBUFFERED": "1"}
+        self._process = subprocess.Popen(  # noqa: S603  the image and the command of the experiment file
+            job.container,
+            cwd=job.folder,
+            env={**variables, JOB: str(_write(job))},
+            stdin=subprocess.PIPE,
+            stdout=write,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        os.close(write)
+        self.output, self.ended = Connection(read, writable=False), None
+
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def send_signal(self, number: int) -> None:
+        _signal_group(self._process.pid, number)
+
+    def clear(self) -> None:
+        _kill_rest(self._process.pid)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        remove(self._engine, self._name)
+
+
 def start(job: Job, processes: int) -> Running:
     """Start an attempt.
 
@@ -125,6 +161,8 @@ def start(job: Job, processes: int) -> Running:
         job: The attempt.
         processes: Of the trial, those of all its ranks.
     """
+    if job.container:
+        return Contained(job)
     if job.command or processes > 1 or "forkserver" not in multiprocessing.get_all_start_methods():
         return Program(job)
     return Forked(job)
@@ -157,6 +195,18 @@ def _pid_of_server() -> int:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return forkserver._forkserver._forkserver_pid or 0  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _write(job: Job) -> Path:
+    """Write a job for its program, without variables: they may be secrets, and it inherits them."""
+    path = Path(job.folder) / JOB_FILE
+    path.touch(mode=0o600)
+    path.write_text(dataclasses.replace(job, variables={}).as_json())
+    return path
+
+
+def _inherited() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != STORAGE}
 
 
 def _kill_rest(group: int) -> None:

@@ -14,6 +14,7 @@ from lightlib.errors import LightlibError, MisconfigurationException, nearest
 from lightlib.experiment.file import read
 from lightlib.experiment.ledger.orders import Order, give_order, orders_of
 from lightlib.experiment.ledger.snapshot import ENDED
+from lightlib.experiment.machine.slots import Slots
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.checkpoints import messages_of
 from lightlib.experiment.work.database import Database
@@ -21,7 +22,6 @@ from lightlib.experiment.work.folder import ROOT, ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.open import check
 from lightlib.experiment.work.results import Results, Trial
-from lightlib.experiment.work.slots import Slots
 
 if TYPE_CHECKING:
     from optuna import Study  # optional: optuna

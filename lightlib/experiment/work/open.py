@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,16 @@ from typing import Any
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.file.masks import variable_of
-from lightlib.experiment.job import Job
+from lightlib.experiment.job import JOB_FILE, Job
 from lightlib.experiment.ledger.attempt import Attempt
 from lightlib.experiment.ledger.beats import BeatFiles, BeatRows, Watch, this_process
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.ledger.storage import Patience
+from lightlib.experiment.machine.containers import Containers
+from lightlib.experiment.machine.needs import check_keys, check_machine, command_of, link_code, mount, run_startup_hook
+from lightlib.experiment.machine.slots import Slot, Slots, variables
 from lightlib.experiment.search.custom import Custom
 from lightlib.experiment.search.halving import Halving
 from lightlib.experiment.search.plain import Plain
@@ -32,8 +38,6 @@ from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
-from lightlib.experiment.work.machine import check_keys, check_machine, command_of, link_code, mount, run_startup_hook
-from lightlib.experiment.work.slots import Slot, Slots, variables
 from lightlib.experiment.work.source import check_source, source_of
 from lightlib.experiment.work.worker import EXCLUDED, Show, Worker
 
@@ -47,6 +51,7 @@ class Jobs:
         space: Of its hyperparameters.
         slots: Of this machine.
         source: Of the trials.
+        containers: In which they run. Default: none.
     """
 
     def __init__(
@@ -56,8 +61,10 @@ class Jobs:
         space: Space,
         slots: Slots,
         source: Plain | Halving | Custom,
+        containers: Containers | None = None,
     ) -> None:
         self._folder, self._config, self._space, self._slots, self._source = folder, config, space, slots, source
+        self._containers = containers
 
     def __call__(self, attempt: Attempt, snapshot: Snapshot, slots: Sequence[Slot]) -> Job:
         """Return the job of an attempt that has these slots; its folder is created."""
@@ -67,7 +74,8 @@ class Jobs:
         path.mkdir(parents=True, exist_ok=True)
         earlier = [one for one in self._folder.attempts(attempt.trial) if one != path]
         command, fit = command_of(config, len(slots)), None
-        mount(config, path)
+        if self._containers is None:
+            mount(config, path)
         if command:
             link_code(self._folder.context, path)
             _continue_checkpoints(earlier, path)
@@ -78,7 +86,7 @@ class Jobs:
         period = config.min_checkpoint_period
         rest = (one for one in snapshot.attempts if one.trial != attempt.trial)
         values = [value for one in rest for value in one.reports.values()]
-        return Job(
+        job = Job(
             trial=attempt.trial,
             attempt=attempt.attempt,
             folder=str(path),
@@ -104,6 +112,15 @@ class Jobs:
             initial_validation=config.perform_initial_validation,
             debug=config.debug,
         )
+        return job if self._containers is None else replace(job, container=self._container(job, slots))
+
+    def _container(self, job: Job, slots: Sequence[Slot]) -> tuple[str, ...]:
+        assert self._containers is not None, "asked for by a job in a container"
+        attempt = Path(job.folder)
+        experiment = re.sub(r"[^a-zA-Z0-9_.-]+", "-", self._config.name)
+        name = f"lightlib-{experiment}-{job.trial}-{job.attempt}-{uuid.uuid4().hex[:8]}"
+        command = job.command or ("python3", "-m", "lightlib.experiment.trial", str(attempt / JOB_FILE))
+        return self._containers.words(name, attempt, self._folder.context, slots, job.variables, command)
 
     def _rungs(
         self, attempt: Attempt, snapshot: Snapshot, hparams: dict[str, Any], fit: dict[str, Any] | None
@@ -159,7 +176,7 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
         )
     check_keys(config)
     if works:
-        check_machine(config)
+        check_machine(config, contained=Containers.of(config, context, slots.kind) is not None)
     seeded = config.with_seed()
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
     check_source(seeded, space, slots.total)
@@ -199,10 +216,14 @@ def open_worker(
         patience: Seconds for which a database may not answer.
     """
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
-    run_startup_hook(folder.context, config.environment.variables(slots.kind))
+    containers = Containers.of(config, folder.path.absolute(), slots.kind)
+    if containers is None:
+        run_startup_hook(folder.context, config.environment.variables(slots.kind))
+    else:
+        containers.prepare()
     with open_ledger(folder, config, Patience(patience)) as ledger:
         source = source_of(config, space, slots.total // max(config.resources.slots_per_trial, 1), ledger)
-        jobs = Jobs(folder, config, space, slots, source)
+        jobs = Jobs(folder, config, space, slots, source, containers)
         beats = BeatFiles(folder.path) if Database.of(folder.path) is None else BeatRows(ledger)
         watch, owner = Watch(beats, grace), this_process()
         decisions: Decisions | CustomDecisions = Decisions(source, ledger, config.searcher.directions[0])

@@ -11,10 +11,10 @@ from typing import Any
 
 from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Attempt, Ending
+from lightlib.experiment.machine.processes import Running
+from lightlib.experiment.machine.slots import Slot
 from lightlib.experiment.messages import DECISIONS, Messages
 from lightlib.experiment.work.logs import LogFile
-from lightlib.experiment.work.processes import Running
-from lightlib.experiment.work.slots import Slot
 from lightlib.launch.start.child import how_it_ended
 
 

@@ -21,16 +21,16 @@ from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
 from lightlib.experiment.ledger.orders import Orders, give_order, orders_of
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
+from lightlib.experiment.machine import processes
+from lightlib.experiment.machine.slots import Slot, Slots
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.search.values import value_of
-from lightlib.experiment.work import processes
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.custom import CustomDecisions
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.logs import LogFile
 from lightlib.experiment.work.results import described
-from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.trial import End, TrialHere
 
 _POLL = 1.0  # seconds between two looks at the ledger while nothing ends here
@@ -91,7 +91,8 @@ class Worker:
             MisconfigurationException: The first validation of a trial did not log the metric of the searcher.
             StorageUnreachable: The storage does not answer.
         """
-        processes.warm_up()
+        if not self._config.environment.image:
+            processes.warm_up()
         heart = threading.Thread(target=self._beat, name="lightlib beats", daemon=True)
         heart.start()
         try:

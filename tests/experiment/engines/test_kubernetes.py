@@ -13,6 +13,7 @@ from lightlib.config.yaml.file import text_of
 from lightlib.errors import LightlibError
 from lightlib.experiment.engines import kubernetes
 from lightlib.experiment.file import read
+from lightlib.experiment.machine.containers import INSIDE
 from lightlib.experiment.work.folder import ExperimentFolder
 
 VOLUMES = [{"name": "all", "persistentVolumeClaim": {"claimName": "claim"}}]
@@ -54,7 +55,8 @@ def test_pods_are_workers():
 def test_the_storage_is_a_secret_and_not_in_the_manifest(monkeypatch):
     monkeypatch.setenv("LIGHTLIB_STORAGE", "postgresql://me:secret@host/db")
     found = job()
-    (variable,) = worker(found)["env"]
+    variable, inside = worker(found)["env"]
+    assert inside == {"name": INSIDE, "value": "1"}, "its trials start no container"
     assert variable["valueFrom"]["secretKeyRef"]["name"] == "lightlib-storage"
     assert "secret@" not in str(found)
 
@@ -81,7 +83,7 @@ def test_keys_of_the_file_reach_the_pods():
     assert pod["spec"]["priorityClassName"] == "low"
     container, other = pod["spec"]["containers"]
     assert (container["name"], other["name"]) == ("worker", "another")
-    assert [one["name"] for one in container["env"]] == ["LIGHTLIB_STORAGE", "A"]
+    assert [one["name"] for one in container["env"]] == ["LIGHTLIB_STORAGE", INSIDE, "A"]
     assert container["imagePullPolicy"] == "Always"
     assert container["securityContext"] == {"capabilities": {"drop": ["MKNOD"]}}
 

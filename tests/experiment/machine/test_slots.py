@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from lightlib.errors import MisconfigurationException
+from lightlib.experiment.machine.slots import Slot, Slots, variables
 from lightlib.experiment.work import slots as module
-from lightlib.experiment.work.slots import Slot, Slots, variables
 
 CUDA = [Slot("cuda", number) for number in range(3)]
 TAKES_ONE = """
 import sys, time
 from pathlib import Path
-from lightlib.experiment.work.slots import Slot, Slots
+from lightlib.experiment.machine.slots import Slot, Slots
 slots = Slots([Slot("cuda", 0), Slot("cuda", 1)], Path(sys.argv[1]))
 print(slots.take(1)[0].number, flush=True)
 time.sleep(1e5)

@@ -17,14 +17,14 @@ from lightlib.experiment import current
 from lightlib.experiment.file import read
 from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Entry
+from lightlib.experiment.machine.needs import check_machine, command_of
+from lightlib.experiment.machine.slots import Slot, Slots
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
-from lightlib.experiment.work.machine import check_machine, command_of
 from lightlib.experiment.work.open import Accepts, check
 from lightlib.experiment.work.results import Results, described, short_names
-from lightlib.experiment.work.slots import Slot, Slots
 from lightlib.experiment.work.source import source_of
 from lightlib.experiment.work.trial import TrialHere
 
@@ -135,8 +135,8 @@ def test_an_experiment_that_cannot_run_is_refused(tmp_path, slots, changes, mess
 
 
 def test_keys_without_an_effect_warn(tmp_path, slots):
-    with pytest.warns(match=r"These keys have no effect yet: environment\.image, profiling\.enabled\."):
-        check(config(environment={"image": "a"}, profiling={"enabled": True}), tmp_path, slots)
+    with pytest.warns(match=r"These keys have no effect yet: resources\.resource_pool, profiling\.enabled\."):
+        check(config(resources={"resource_pool": "a"}, profiling={"enabled": True}), tmp_path, slots)
 
 
 def test_shared_memory_that_is_not_there_warns():

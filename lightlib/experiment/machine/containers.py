@@ -1,0 +1,168 @@
+"""Containers: the command lines by which trials run in the image of their experiment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightlib.errors import LightlibError
+from lightlib.experiment.current import JOB
+from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.machine.slots import Slot
+from lightlib.launch.container import ContainerLauncher
+
+INSIDE = "LIGHTLIB_INSIDE_IMAGE"  # a variable of a worker that runs in the image already, as in a pod
+ENGINES = ("docker", "podman")
+_MORE = ("PYTHONPATH", "PYTHONUNBUFFERED", JOB)  # variables of every trial
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+# Runs the command behind it. The standard input of the container is the worker's: when the worker or the client is
+# gone it ends, and the command is killed. Signals reach the command, and `wait` returns early for each of them.
+_SHELL = """
+if [ -f "$0/startup-hook.sh" ]; then (cd "$0" && sh startup-hook.sh) || exit; fi
+exec 3<&0
+"$@" </dev/null 3<&- & command=$!
+(cat <&3 >/dev/null; kill -KILL $command 2>/dev/null) >/dev/null 2>&1 & watch=$!
+for name in TERM INT USR1; do trap "kill -$name $command 2>/dev/null" $name; done
+while true; do
+  wait $command; code=$?
+  kill -0 $command 2>/dev/null || break
+done
+kill -KILL $watch 2>/dev/null
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class Containers:
+    """Containers of one experiment on this machine.
+
+    Args:
+        config: The experiment.
+        folder: Of the experiment: mounted at its own path, with code, checkpoints and messages.
+        kind: The kind of the slots: ``"cpu"`` or ``"cuda"``.
+        engine: ``"docker"`` or ``"podman"``.
+    """
+
+    config: ExperimentConfig
+    folder: Path
+    kind: str
+    engine: str
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, folder: Path, kind: str) -> Containers | None:
+        """Return those of an experiment; None if it has no image, or if this process runs in it already.
+
+        Raises:
+            MisconfigurationException: There is no image for these slots, or no engine on this machine.
+        """
+        images, place = config.environment.image, config.places.below("environment.image")
+        if not images or INSIDE in os.environ:
+            return None
+        if kind not in images:
+            place.refuse(
+                f"has an image for {', '.join(images)}, and this machine has {kind} slots.",
+                f"an image for {kind}.",
+                f"environment.image: {{{kind}: IMAGE}}",
+            )
+        engine = next((one for one in ENGINES if shutil.which(one)), None)
+        if engine is None:
+            place.refuse(
+                f"is {images[kind]!r}, and this machine has neither {' nor '.join(ENGINES)}.",
+                "a program that runs containers.",
+                "install podman; or delete environment.image, and trials run with this Python.",
+            )
+        return cls(config, folder, kind, engine)
+
+    def prepare(self) -> None:
+        """Log in to the registry, and pull the image if the experiment asks for it.
+
+        Raises:
+            LightlibError: The registry refuses that.
+        """
+        environment = self.config.environment
+        account = environment.registry_auth
+        if account is not None and account.password is not None:
+            words = ["login", "--username", str(account.username), "--password-stdin", str(account.serveraddress)]
+            self._call(words, account.password)
+        if environment.force_pull_image:
+            self._call(["pull", environment.image[self.kind]])
+
+    def _call(self, words: Sequence[str], given: str = "") -> None:
+        done = subprocess.run(  # noqa: S603  the user's engine
+            [self.engine, *words], input=given, text=True, capture_output=True, check=False
+        )
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise LightlibError(
+                f"{self.engine} {words[0]} failed: {lines[-1]}",
+                expected=f"an image that this machine can get: {self.config.environment.image[self.kind]}.",
+                fix="correct environment.image or environment.registry_auth; `docker pull` shows the reason.",
+            )
+
+    def words(
+        self,
+        name: str,
+        attempt: Path,
+        context: Path,
+        slots: Sequence[Slot],
+        variables: Iterable[str],
+        command: Sequence[str],
+    ) -> tuple[str, ...]:
+        """Return the command line of the container of an attempt.
+
+        Args:
+            name: Of the container.
+            attempt: The folder of the attempt, in which the command runs.
+            context: The folder of the user's code, of which `startup-hook.sh` runs first.
+            slots: Of the attempt.
+            variables: The names of those that the container gets from the environment of the engine's client, so that
+                their values are in no command line.
+            command: In the container.
+        """
+        config, environment = self.config, self.config.environment
+        hidden = _VISIBLE if self.kind == "cuda" else ()  # in the container, GPUs are counted from 0
+        names = [one for one in (*variables, *_MORE) if one not in hidden]
+        launcher = ContainerLauncher(
+            environment.image[self.kind],
+            mounts={str(self.folder): str(self.folder)},
+            env={"HOME": "/tmp", **dict.fromkeys(names, None)},  # noqa: S108  of the container
+            gpus=f'"device={",".join(str(one.number) for one in slots)}"' if self.kind == "cuda" else None,
+            shm_size=str(config.resources.shm_size),
+            engine="podman" if self.engine == "podman" else "docker",
+            options=[
+                "--interactive",
+                "--init",
+                f"--name={name}",
+                f"--workdir={attempt}",
+                f"--user={os.getuid()}:{os.getgid()}",
+                *(["--userns=keep-id"] if self.engine == "podman" and os.getuid() else []),
+                *(f"--cap-add={one}" for one in environment.add_capabilities),
+                *(f"--cap-drop={one}" for one in environment.drop_capabilities),
+                *(f"--device={one.host_path}:{one.container_path}:{one.mode}" for one in config.resources.devices),
+                *self._mounts(attempt),
+            ],
+        )
+        return tuple(launcher.command(["sh", "-c", _SHELL, str(context), *command]))
+
+    def _mounts(self, attempt: Path) -> list[str]:
+        found = []
+        for one in self.config.bind_mounts:
+            target = os.path.join(attempt, one.container_path)
+            more = (",readonly" if one.read_only else "") + f",bind-propagation={one.propagation}"
+            found.append(f"--mount=type=bind,source={one.host_path},target={target}{more}")
+        return found
+
+
+def remove(engine: str, name: str) -> None:
+    """End a container and all its processes, if it is still there."""
+    subprocess.run(  # noqa: S603  the user's engine
+        [engine, "rm", "--force", name],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
