@@ -1,1 +1,1 @@
-"""This machine: its slots, the processes of trials with or without a container, and the needs of trials."""
+"""This machine: its slots, the processes and containers of trials, and the needs of trials."""

@@ -115,7 +115,7 @@ class Jobs:
         return job if self._containers is None else replace(job, container=self._container(job, slots))
 
     def _container(self, job: Job, slots: Sequence[Slot]) -> tuple[str, ...]:
-        assert self._containers is not None, "asked for by a job in a container"
+        assert self._containers is not None, "checked by the caller"
         attempt = Path(job.folder)
         experiment = re.sub(r"[^a-zA-Z0-9_.-]+", "-", self._config.name)
         name = f"lightlib-{experiment}-{job.trial}-{job.attempt}-{uuid.uuid4().hex[:8]}"
