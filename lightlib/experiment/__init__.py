@@ -10,6 +10,9 @@ from lightlib.experiment.current import CurrentTrial, current
 from lightlib.experiment.custom import Action, Continue, Create, Pause, Searcher, SearchTrial, Shutdown, Stop
 
 if TYPE_CHECKING:
+    from lightlib.experiment.parameters import Categorical
+    from lightlib.experiment.ranges import Double, Int, Log, LogInt
+    from lightlib.experiment.work.function import search
     from lightlib.experiment.work.handle import Experiment, open, run  # noqa: A004  experiment.open reads as it is meant
 else:
     __getattr__, __dir__ = lazy.attributes(
@@ -18,6 +21,9 @@ else:
             "Experiment": "work.handle",
             "open": "work.handle",
             "run": "work.handle",
+            "search": "work.function",
+            "Categorical": "parameters",
+            **dict.fromkeys(("Double", "Int", "Log", "LogInt"), "ranges"),
             "CurrentTrial": "current",
             "current": "current",
             **dict.fromkeys(custom.__all__, "custom"),
@@ -26,10 +32,15 @@ else:
 
 __all__ = [
     "Action",
+    "Categorical",
     "Continue",
     "Create",
     "CurrentTrial",
+    "Double",
     "Experiment",
+    "Int",
+    "Log",
+    "LogInt",
     "Pause",
     "SearchTrial",
     "Searcher",
@@ -38,4 +49,5 @@ __all__ = [
     "current",
     "open",
     "run",
+    "search",
 ]

@@ -35,13 +35,18 @@ class CurrentTrial:
     """
 
     def __init__(self, job: Job | None, messages: Messages | None) -> None:
-        self._job, self._messages, self._stopped = job, messages, False
+        self._job, self._messages, self._stopped, self._step = job, messages, False, 0
         self._rungs = Rungs(job, messages) if job is not None and job.rungs else None
         self.hparams: Mapping[str, Any] = dict(job.hparams) if job else {}
         self.checkpoint_dir = Path(job.folder if job else ".") / "checkpoints"
         if job is not None and job.command and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._stop)
             self._shown, sys.excepthook = sys.excepthook, self._send_invalid
+
+    @property
+    def is_of_experiment(self) -> bool:
+        """Whether it is a trial of an experiment."""
+        return self._job is not None
 
     @property
     def should_stop(self) -> bool:
@@ -65,6 +70,7 @@ class CurrentTrial:
         Raises:
             MisconfigurationException: They are not.
         """
+        self._step = step
         if self._job is None:
             shown = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
             sys.stdout.write(f"step {step}: {shown}\n")
@@ -87,6 +93,15 @@ class CurrentTrial:
             decision = self._rungs.decision(length, float(metrics[self._job.metric]), lambda: self._stopped)
             self._rungs.pass_by(length)
             self._stopped |= decision in ("stop", "complete")
+
+    def report_result(self, value: float | Mapping[str, float]) -> None:
+        """Report the value that a function has returned, one step after its last report.
+
+        Args:
+            value: The metric of the searcher; several of them by name.
+        """
+        name = self._job.metric if self._job is not None else "value"
+        self.report(self._step + 1, **(value if isinstance(value, Mapping) else {name: value}))
 
     def _send_invalid(self, kind: type[BaseException], error: BaseException, traceback: Any) -> None:
         if self._job is not None and isinstance(error, InvalidHP):
@@ -114,6 +129,11 @@ def current() -> CurrentTrial:
         job = Job.from_json(Path(path).read_text()) if path else None
         _known.append(CurrentTrial(job, messages_of(job) if job else None))
     return _known[0]
+
+
+def is_trial() -> bool:
+    """Whether this process belongs to a trial."""
+    return JOB in os.environ or any(one.is_of_experiment for one in _known)
 
 
 def messages_of(job: Job) -> Messages | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STORAGE = "LIGHTLIB_STORAGE"  # a variable of workers, which may have a password: no trial gets it
+FUNCTION = "lightlib.experiment.trial.function"  # the module that calls a function as a trial
 JOB_FILE = "job.json"  # in the folder of an attempt that is a program
 _TUPLES = ("command", "container", "earlier", "rungs", "more_metrics")
 
@@ -71,6 +72,11 @@ class Job:
     min_checkpoint_period: Mapping[str, int] | None = None
     initial_validation: bool = False
     debug: bool = False
+
+    @property
+    def function(self) -> str:
+        """The function that the command calls, ``"module:name"``; empty for another command."""
+        return self.command[3] if self.command[1:3] == ("-m", FUNCTION) else ""
 
     def as_json(self) -> str:
         """Return it as JSON."""

@@ -6,7 +6,7 @@ import copy
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
@@ -32,6 +32,16 @@ class Parameter(ABC):
     kind: ClassVar[str]
     example: ClassVar[str]
     when: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as a file has it.
+
+        Example:
+            >>> Categorical(["sgd", "adam"]).plain()
+            {'type': 'categorical', 'vals': ['sgd', 'adam']}
+        """
+        given = ((one, getattr(self, one.name)) for one in fields(self))
+        return {"type": self.kind, **{one.name: value for one, value in given if not one.kw_only or value}}
 
     @abstractmethod
     def check(self, key: str) -> None:

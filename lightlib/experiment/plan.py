@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lightlib.errors import MisconfigurationException
-from lightlib.experiment.search.preview import Preview, preview
+from lightlib.experiment.searchers.preview import Preview, preview
 from lightlib.experiment.space import Space
 
 if TYPE_CHECKING:

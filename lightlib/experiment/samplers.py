@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.ledger.snapshot import ENDED, Snapshot, State
-from lightlib.experiment.search.pickles import check_optimizer
+from lightlib.experiment.searchers.pickles import check_optimizer
 from lightlib.experiment.space import Space, trial_seed
 
 CLASSES: Mapping[str, str] = {  # in optuna.samplers

@@ -40,7 +40,7 @@ ORDER = (
     "compat.tools > compat.internals > compat > compat.plugins",
     "compat.shims.lightning | compat.shims.lightning_fabric | compat.shims.pytorch_lightning | testing",
     "config.yaml > config.errors > config",
-    "experiment.ledger > experiment.search | experiment.file",
+    "experiment.ledger > experiment.searchers | experiment.file",
     "experiment",
     "cli > experiment.trial > experiment.machine > experiment.work",
     "experiment.report | experiment.engines",

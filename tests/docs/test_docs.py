@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 SCRIPTS = ("strategies", "launching", "tensor")  # pages that start a second process, which runs the page again
+FILES = ("experiments",)  # pages of which each block is a file
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 # Deviations that the pages must explain to users of Lightning, each with words that its row must contain.
 DEVIATIONS = {
@@ -54,20 +55,24 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, monkeypatch):
     blocks = CODE.findall(page.read_text(encoding="utf-8"))
     monkeypatch.setenv("LIGHTLIB_ACCELERATOR", "cpu")
     if page.stem in SCRIPTS:
-        runs_as_a_script(blocks)
+        runs_as_scripts(["\n\n".join(blocks)])
         return
     names = {"__name__": f"page_{page.stem}"}
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("TMPDIR", folder)  # where the locks of slots are: no experiment of this machine holds them
+        if page.stem in FILES:
+            runs_as_scripts(blocks)
+            return
         for number, block in enumerate(blocks, 1):
             exec(compile(block, f"{page.name}, block {number}", "exec"), names)
 
 
-def runs_as_a_script(blocks):
-    pathlib.Path("page.py").write_text("\n\n".join(blocks), encoding="utf-8")
-    done = programs.run("page.py", starts=1)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "Warning" not in done.stderr, done.stderr
+def runs_as_scripts(files):
+    for number, text in enumerate(files):
+        pathlib.Path(f"part{number}.py").write_text(text, encoding="utf-8")
+        done = programs.run(f"part{number}.py", starts=1)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert "Warning" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.storage import open_storage
-from lightlib.experiment.search import promoting
-from lightlib.experiment.search.halving import Halving
+from lightlib.experiment.searchers import promoting
+from lightlib.experiment.searchers.halving import Halving
 from tests.experiment.search_program import DIVISOR, LENGTHS, score, source_of
 
 ROOT = Path(__file__).parents[2]

@@ -16,9 +16,9 @@ from lightlib.experiment.ledger.beats import BeatFiles, BeatRows, Watch, this_pr
 from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.storage import Patience, is_database, open_storage
-from lightlib.experiment.search.brackets import Bracket
-from lightlib.experiment.search.halving import Halving
-from lightlib.experiment.search.plain import Plain
+from lightlib.experiment.searchers.brackets import Bracket
+from lightlib.experiment.searchers.halving import Halving
+from lightlib.experiment.searchers.plain import Plain
 
 LENGTHS, DIVISOR, UNIT = (2, 4, 8), 2, 0.02
 

@@ -8,9 +8,9 @@ pytest.importorskip("optuna")
 
 from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.ledger.ledger import LostAttempt
-from lightlib.experiment.search import promoting
-from lightlib.experiment.search.brackets import Bracket
-from lightlib.experiment.search.halving import Halving
+from lightlib.experiment.searchers import promoting
+from lightlib.experiment.searchers.brackets import Bracket
+from lightlib.experiment.searchers.halving import Halving
 from tests.experiment.stores import Alive, Killed, memory, worker
 
 BRACKETS = [Bracket((1, 2, 4), 6, 2), Bracket((2, 4), 3, 1)]

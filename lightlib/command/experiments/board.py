@@ -21,8 +21,8 @@ from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.plan import plan_of
-from lightlib.experiment.search.custom import Custom
-from lightlib.experiment.search.preview import Preview
+from lightlib.experiment.searchers.custom import Custom
+from lightlib.experiment.searchers.preview import Preview
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.results import Results, Trial, counted, described
 

@@ -163,9 +163,8 @@ def start(job: Job, processes: int) -> Running:
     """
     if job.container:
         return Contained(job)
-    if job.command or processes > 1 or "forkserver" not in multiprocessing.get_all_start_methods():
-        return Program(job)
-    return Forked(job)
+    forks = "forkserver" in multiprocessing.get_all_start_methods() and processes == 1
+    return Forked(job) if forks and (job.function or not job.command) else Program(job)
 
 
 def warm_up() -> None:

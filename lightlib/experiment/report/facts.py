@@ -16,7 +16,7 @@ from lightlib.experiment.ledger.attempt import OWNER, Attempt
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.report.axes import Axis, axes_of
-from lightlib.experiment.search.halving import Halving
+from lightlib.experiment.searchers.halving import Halving
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.logs import as_text, last

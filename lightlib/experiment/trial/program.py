@@ -1,4 +1,4 @@
-"""The program of a trial: a `lightlib fit` that reports to its worker."""
+"""The program of a trial: a `lightlib fit` that reports to its worker, or a function."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lightlib.experiment.current import messages_of, set_current
 from lightlib.experiment.job import Job
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.trial import checkpoints
+from lightlib.experiment.trial.function import call
 from lightlib.experiment.trial.reporter import Reporter
 from lightlib.experiment.trial.rung_stops import RungStops
 
@@ -56,7 +57,7 @@ class TrialCLI(LightningCLI):
 
 
 def run(job: Job) -> None:
-    """Run the fit of an attempt in this process.
+    """Run the fit of an attempt, or its function, in this process.
 
     Raises:
         SystemExit: It was interrupted (143), and has saved a checkpoint.
@@ -70,7 +71,10 @@ def run(job: Job) -> None:
     messages = messages_of(job)
     set_current(job, messages)
     try:
-        TrialCLI(job, messages)
+        if job.function:
+            call(job.function)
+        else:
+            TrialCLI(job, messages)
     except InvalidHP as error:
         Messages(Path(job.folder)).send("invalid", text=str(error))  # from any rank
         raise

@@ -17,7 +17,7 @@ from lightlib.experiment.ledger.beats import Beats
 from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
-from lightlib.experiment.search.custom import SEARCHER, Turn, Wanted, ending, reach, reached
+from lightlib.experiment.searchers.custom import SEARCHER, Turn, Wanted, ending, reach, reached
 from lightlib.experiment.space import Space
 from lightlib.experiment.trial.classes import first_on_path, imported
 from lightlib.experiment.work.trial import TrialHere

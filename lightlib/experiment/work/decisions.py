@@ -6,10 +6,10 @@ from typing import Any
 
 from lightlib.experiment.ledger.attempt import Attempt, Ending
 from lightlib.experiment.ledger.ledger import Ledger
-from lightlib.experiment.search.custom import Custom
-from lightlib.experiment.search.halving import Action, Halving
-from lightlib.experiment.search.plain import Plain
-from lightlib.experiment.search.scores import score
+from lightlib.experiment.searchers.custom import Custom
+from lightlib.experiment.searchers.halving import Action, Halving
+from lightlib.experiment.searchers.plain import Plain
+from lightlib.experiment.searchers.scores import score
 from lightlib.experiment.work.trial import TrialHere
 
 _ENDS: dict[Action, Ending] = {"complete": "completed", "stop": "stopped", "pause": "paused"}

@@ -27,9 +27,9 @@ from lightlib.experiment.ledger.storage import Patience
 from lightlib.experiment.machine.containers import Containers
 from lightlib.experiment.machine.needs import check_keys, check_machine, command_of, link_code, mount, run_startup_hook
 from lightlib.experiment.machine.slots import Slot, Slots, variables
-from lightlib.experiment.search.custom import Custom
-from lightlib.experiment.search.halving import Halving
-from lightlib.experiment.search.plain import Plain
+from lightlib.experiment.searchers.custom import Custom
+from lightlib.experiment.searchers.halving import Halving
+from lightlib.experiment.searchers.plain import Plain
 from lightlib.experiment.space import Space
 from lightlib.experiment.trial.settings import Settings, fit_settings
 from lightlib.experiment.trial.trainer import rungs_of_fit

@@ -13,10 +13,10 @@ from lightlib.experiment.file.masks import masked_at
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import Snapshot, State
-from lightlib.experiment.search.halving import Halving
-from lightlib.experiment.search.pareto import front
-from lightlib.experiment.search.scores import score
-from lightlib.experiment.search.values import value_of
+from lightlib.experiment.searchers.halving import Halving
+from lightlib.experiment.searchers.pareto import front
+from lightlib.experiment.searchers.scores import score
+from lightlib.experiment.searchers.values import value_of
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.checkpoints import messages_of
 from lightlib.experiment.work.folder import ExperimentFolder

@@ -9,10 +9,10 @@ from lightlib.experiment.ledger.attempt import Entry
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.samplers import CLASSES, Sampled
-from lightlib.experiment.search.brackets import brackets_of
-from lightlib.experiment.search.custom import Custom
-from lightlib.experiment.search.halving import Halving, Rule
-from lightlib.experiment.search.plain import NewTrial, Plain
+from lightlib.experiment.searchers.brackets import brackets_of
+from lightlib.experiment.searchers.custom import Custom
+from lightlib.experiment.searchers.halving import Halving, Rule
+from lightlib.experiment.searchers.plain import NewTrial, Plain
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.sampler_options import check_sampler
 

@@ -24,7 +24,7 @@ from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
 from lightlib.experiment.machine import processes
 from lightlib.experiment.machine.slots import Slot, Slots
 from lightlib.experiment.messages import Messages
-from lightlib.experiment.search.values import value_of
+from lightlib.experiment.searchers.values import value_of
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.custom import CustomDecisions
 from lightlib.experiment.work.decisions import Decisions

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from lightlib.errors import MisconfigurationException
-from lightlib.experiment.machine.slots import Slot, Slots, variables
 from lightlib.experiment.machine import slots as module
+from lightlib.experiment.machine.slots import Slot, Slots, variables
 
 CUDA = [Slot("cuda", number) for number in range(3)]
 TAKES_ONE = """

@@ -170,6 +170,14 @@ class Project:
         assert process.returncode == code, printed
         return printed
 
+    def script(self, name: str) -> str:
+        """Run a script of the project, and return its output."""
+        process = Program(name, env=self.environment(), cwd=self.folder, merged=True)
+        self.started.append(process)
+        printed, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, printed
+        return printed
+
     def run(self, *words: str, code: int = 0, **variables: str) -> str:
         """Run the search with two slots."""
         return self.command("experiment", "run", "search.yaml", "--slots", "2", *words, code=code, **variables)

@@ -12,7 +12,7 @@ import torch
 
 pytest.importorskip("optuna")
 
-from lightlib.experiment.search.stopping import continues
+from lightlib.experiment.searchers.stopping import continues
 from lightlib.experiment.space import trial_seed
 from tests.experiment.work.project import MODEL, Project, trained, until
 

@@ -12,7 +12,7 @@ import optuna
 
 from lightlib.config.yaml.document import ConfigError
 from lightlib.experiment.file import read
-from lightlib.experiment.search.halving import Halving
+from lightlib.experiment.searchers.halving import Halving
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.source import check_source, source_of
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("optuna")
 
 from lightlib.experiment.space import trial_seed
-from tests.experiment.search.sampling import PlainLoop
+from tests.experiment.searchers.sampling import PlainLoop
 from tests.experiment.work.project import MODEL, Project, trained, until
 
 pytestmark = pytest.mark.processes

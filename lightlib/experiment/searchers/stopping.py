@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lightlib.experiment.search.scores import score
+from lightlib.experiment.searchers.scores import score
 
 __all__ = ["Decision", "continues", "decide", "place"]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightlib.experiment.search.brackets import bracket_of_rungs
-from lightlib.experiment.search.promoting import due, is_complete, owed
-from lightlib.experiment.search.scores import WORST
-from lightlib.experiment.search.simulate import simulate
+from lightlib.experiment.searchers.brackets import bracket_of_rungs
+from lightlib.experiment.searchers.promoting import due, is_complete, owed
+from lightlib.experiment.searchers.scores import WORST
+from lightlib.experiment.searchers.simulate import simulate
 
 EIGHT = [0.50, 0.40, 0.60, 0.30, 0.45, 0.20, 0.70, 0.10]
 

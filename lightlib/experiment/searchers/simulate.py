@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lightlib.experiment.search.brackets import Bracket
-from lightlib.experiment.search.promoting import is_complete, owed
-from lightlib.experiment.search.scores import WORST, score
-from lightlib.experiment.search.stopping import decide
+from lightlib.experiment.searchers.brackets import Bracket
+from lightlib.experiment.searchers.promoting import is_complete, owed
+from lightlib.experiment.searchers.scores import WORST, score
+from lightlib.experiment.searchers.stopping import decide
 
 __all__ = ["Simulation", "simulate"]
 
@@ -56,7 +56,7 @@ def simulate(
         failures: Trials that fail, with the length at which they do. Default: none.
 
     Example:
-        >>> from lightlib.experiment.search.brackets import bracket_of_rungs
+        >>> from lightlib.experiment.searchers.brackets import bracket_of_rungs
         >>> bracket = bracket_of_rungs(3, 10, 900, divisor=3, max_concurrent_trials=3)
         >>> list(simulate([bracket], lambda trial, length: trial, divisor=3).trained.values())
         [900, 100, 100, 100, 100, 100, 100, 100, 100, 100]

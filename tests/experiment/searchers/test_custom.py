@@ -13,7 +13,7 @@ from lightlib.experiment import Continue, Create, Pause, Searcher, Shutdown, Sto
 from lightlib.experiment.file import read
 from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
 from lightlib.experiment.ledger.queue import Queue
-from lightlib.experiment.search.custom import Custom, Turn, reach
+from lightlib.experiment.searchers.custom import Custom, Turn, reach
 from lightlib.experiment.space import Space
 from lightlib.experiment.work.custom import Calls, CustomDecisions, OneSearcher
 from tests.experiment.stores import Alive, Killed, Mortal, memory

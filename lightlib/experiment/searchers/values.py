@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lightlib.experiment.ledger.attempt import Attempt
-from lightlib.experiment.search.scores import score
+from lightlib.experiment.searchers.scores import score
 
 
 class Value(NamedTuple):

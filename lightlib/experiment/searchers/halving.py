@@ -10,9 +10,9 @@ from typing import Literal
 from lightlib.experiment.ledger.attempt import Attempt, Entry
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.snapshot import Snapshot
-from lightlib.experiment.search import promoting, stopping, synchronous
-from lightlib.experiment.search.brackets import Bracket
-from lightlib.experiment.search.plain import NewTrial
+from lightlib.experiment.searchers import promoting, stopping, synchronous
+from lightlib.experiment.searchers.brackets import Bracket
+from lightlib.experiment.searchers.plain import NewTrial
 
 Action = Literal["train", "pause", "stop", "complete"]
 Rule = Literal["stopping", "promoting", "synchronous"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.experiment.search.brackets import Bracket, Mode, bracket_of_rungs, brackets_of
-from lightlib.experiment.search.simulate import simulate
+from lightlib.experiment.searchers.brackets import Bracket, Mode, bracket_of_rungs, brackets_of
+from lightlib.experiment.searchers.simulate import simulate
 
 __all__ = ["Preview", "preview"]
 

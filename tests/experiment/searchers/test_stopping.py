@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from lightlib.experiment.search.brackets import bracket_of_rungs
-from lightlib.experiment.search.scores import WORST, score
-from lightlib.experiment.search.simulate import simulate
-from lightlib.experiment.search.stopping import Decision, continues, decide, place
+from lightlib.experiment.searchers.brackets import bracket_of_rungs
+from lightlib.experiment.searchers.scores import WORST, score
+from lightlib.experiment.searchers.simulate import simulate
+from lightlib.experiment.searchers.stopping import Decision, continues, decide, place
 
 EIGHT = [0.50, 0.40, 0.60, 0.30, 0.45, 0.20, 0.70, 0.10]
 

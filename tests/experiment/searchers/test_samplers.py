@@ -22,9 +22,9 @@ from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.storage import open_storage
 from lightlib.experiment.samplers import Sampled
-from lightlib.experiment.search.pickles import check_optimizer
+from lightlib.experiment.searchers.pickles import check_optimizer
 from lightlib.experiment.space import Space
-from tests.experiment.search.sampling import (
+from tests.experiment.searchers.sampling import (
     CLASSES,
     MIXED,
     PLANE,
@@ -158,8 +158,8 @@ from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.storage import open_storage
 from lightlib.experiment.samplers import Sampled
 from lightlib.experiment.space import Space
-from tests.experiment.search.sampling import PLANE, SEED
-from tests.experiment.search.test_samplers import SMALL
+from tests.experiment.searchers.sampling import PLANE, SEED
+from tests.experiment.searchers.test_samplers import SMALL
 
 name, folder, number = sys.argv[1:]
 with open_storage(folder) as storage:

@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("optuna")
 
 from lightlib.experiment.samplers import Sampled
-from lightlib.experiment.search.brackets import Bracket
-from lightlib.experiment.search.halving import Halving
-from lightlib.experiment.search.plain import Plain
+from lightlib.experiment.searchers.brackets import Bracket
+from lightlib.experiment.searchers.halving import Halving
+from lightlib.experiment.searchers.plain import Plain
 from lightlib.experiment.space import Space
-from tests.experiment.search.sampling import MIXED, PLANE, SEED, PlainLoop, bowl, bumpy, ledger_of, plane
+from tests.experiment.searchers.sampling import MIXED, PLANE, SEED, PlainLoop, bowl, bumpy, ledger_of, plane
 from tests.experiment.stores import Alive, Killed, memory, worker
 from tests.experiment.test_halving import script
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.experiment.search.preview import preview
+from lightlib.experiment.searchers.preview import preview
 
 TABLE = [
     ((500, 64, 4, 5, 16), "standard", {1: 258, 4: 151, 16: 69, 64: 22}, 3374),

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from lightlib.experiment.search.pareto import front
+from lightlib.experiment.searchers.pareto import front
 
 
 def dominated(one, other):

@@ -14,9 +14,9 @@ from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.samplers import Sampled
-from lightlib.experiment.search.values import value_of
+from lightlib.experiment.searchers.values import value_of
 from lightlib.experiment.space import Space
-from tests.experiment.search.sampling import PLANE, SEED, add, ledger_of
+from tests.experiment.searchers.sampling import PLANE, SEED, add, ledger_of
 from tests.experiment.stores import Killed, Mortal
 
 TWO = ("minimize", "maximize")

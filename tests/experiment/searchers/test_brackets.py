@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.experiment.search.brackets import (
+from lightlib.experiment.searchers.brackets import (
     Bracket,
     bracket_of_rungs,
     brackets,

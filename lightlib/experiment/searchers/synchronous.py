@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from lightlib.experiment.search.scores import score
+from lightlib.experiment.searchers.scores import score
 
 __all__ = ["due"]
 

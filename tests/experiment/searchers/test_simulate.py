@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from lightlib.experiment.search.brackets import Bracket, brackets
-from lightlib.experiment.search.simulate import simulate
+from lightlib.experiment.searchers.brackets import Bracket, brackets
+from lightlib.experiment.searchers.simulate import simulate
 
 
 def random_metric(seed, trials=500):
