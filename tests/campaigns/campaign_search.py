@@ -257,7 +257,9 @@ def faults(run: Run) -> Iterator[str]:
             weights, losses = trained(one.hparams["lr"], trial_seed(7, one.number), 4, batches=end)
             if one.metric != min(losses):
                 yield f"trial {one.number} has metric {one.metric}, and torch has {min(losses)}"
-            if any(not torch.equal(project.weights(one.number)[name], value) for name, value in weights.items()):
+            if not list(project.experiment.glob(f"trials/{one.number:04d}/*/checkpoints/*.ckpt")):
+                yield f"trial {one.number} has no checkpoint"
+            elif any(not torch.equal(project.weights(one.number)[name], value) for name, value in weights.items()):
                 yield f"trial {one.number} has other weights than torch after {end} batches"
 
 

@@ -288,6 +288,10 @@ class CustomDecisions:
         """Return how a trial is to end by the request of the searcher; None without one."""
         return ending(self._turn, self._ledger.snapshot(), attempt.trial)
 
+    def over(self, attempt: Attempt) -> Ending | None:
+        """Return how an attempt ends before it trains; None if it is to train."""
+        return self.ending(attempt)
+
     def ended(self, attempt: Attempt, reason: Ending, best: float | None) -> Ending:
         """Return how a trial ends that has completed or was interrupted."""
         return (self.ending(attempt) or reason) if reason == "interrupted" else reason

@@ -35,6 +35,13 @@ class Decisions:
         action = self._halving.course(self._ledger.snapshot(), attempt.trial).action
         return None if action is None else _ENDS[action]
 
+    def over(self, attempt: Attempt) -> Ending | None:
+        """Return how an attempt ends before it trains: it pauses if that was decided, and None otherwise.
+
+        One that was to stop, or to complete, trains on until it does so: its process may have died before it saved.
+        """
+        return "paused" if self.ending(attempt) == "paused" else None
+
     def answer(self, one: TrialHere, message: dict[str, Any]) -> None:
         """Answer a trial that has reached a rung.
 

@@ -146,9 +146,9 @@ class Worker:
         try:
             self._catch_up(attempt)
             ordered = self._orders.of(attempt.trial) != "run"
-            decided = "canceled" if ordered else self._decisions.ending(attempt)
+            decided = "canceled" if ordered else self._decisions.over(attempt)
             if decided is not None:  # by the user, or by a worker that died before the trial ended
-                self._ledger.end(attempt, decided, self._value(attempt) if decided == "completed" else None)
+                self._ledger.end(attempt, decided)
         except LostAttempt:  # this worker was taken for dead since the claim
             return True
         return decided is not None
