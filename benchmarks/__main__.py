@@ -21,6 +21,7 @@ from benchmarks import (
     evaluation,
     first_step,
     imports,
+    search,
     step,
     strategies,
     table,
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "distributed": distributed.run,
     "strategies": strategies.run,
     "checkpoints": checkpoints.run,
+    "search": search.run,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

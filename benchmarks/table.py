@@ -34,6 +34,10 @@ that is in the seconds to the first step, also of the plain loop.
 The strategies train a GPT of 4 blocks of width 64 with two gloo processes. A step written with torch's functions comes
 before each step of lightlib's, in the same processes and on the same batch. A ratio is lightlib's step over the two by
 hand around it, and that of a round is the median over {large} steps, in {fewer} rounds.
+
+A search runs 40 trials that sleep for a second, two at a time; Hydra's sweeper one at a time. The cost of a trial is
+the time from the first to the last, per trial, less its share of the sleep. Each program is started three times, in
+turns. Interpreters and a database are given: BENCH_RAY and BENCH_HYDRA (paths), BENCH_POSTGRESQL (a URL).
 """
 
 

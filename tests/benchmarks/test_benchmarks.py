@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarks import calls, checkpoints, end_to_end, evaluation, first_step, imports, peers, step, table
+from benchmarks import calls, checkpoints, end_to_end, evaluation, first_step, imports, peers, search, step, table
 from benchmarks.__main__ import main
 from benchmarks.measure import Row, Size, Target
 from benchmarks.peers import LIGHTLIB, LIGHTNING, NOT_INSTALLED, PLAIN, Peer
@@ -123,6 +123,25 @@ def test_first_step(monkeypatch):
     rows, _ = rows_of(first_step)
     assert [row.who for row in rows] == ["plain PyTorch", "lightlib"] * 3
     assert all(row.median > 0 for row in rows)
+
+
+@pytest.mark.processes
+def test_search(monkeypatch):
+    pytest.importorskip("optuna")
+
+    def run_warm(command, cwd, env, **_):
+        assert command[:3] == [sys.executable, "-W", "ignore"]
+        return programs.run(*command[3:], cwd=cwd, env=env, starts=1)
+
+    monkeypatch.setattr(search.subprocess, "run", run_warm)
+    monkeypatch.setattr(search, "PEERS", (search.FOLDER, search.Peer("Missing", "", "BENCH_MISSING")))
+    *rows, target = search.run(SMALLEST)
+    assert [(row.who, row.note) for row in rows] == [
+        ("lightlib, folder", ""),
+        ("Missing", "BENCH_MISSING is not set"),
+    ] * 2
+    assert target.value == rows[0].median
+    assert rows[2].median > 0
 
 
 def test_evaluation():

@@ -1,0 +1,192 @@
+"""(i) Seconds of a trial beyond its objective, in a search with two trials at once, and until the first one begins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import time
+
+from benchmarks.measure import Result, Row, Size, Target
+
+__all__ = ["run"]
+
+ROOT = Path(__file__).parents[1]
+_COST, _START = "s of a trial over its objective", "s until the first trial begins"
+_OBJECTIVE = """
+import time
+from pathlib import Path
+
+
+def objective(x, folder):
+    began = time.time()
+    time.sleep({seconds})
+    with (Path(folder) / "times").open("a") as file:
+        file.write(f"{{began}} {{time.time()}}\\n")
+    return (x - 2) ** 2
+"""
+_OPTUNA = """
+import multiprocessing
+import sys
+
+import optuna
+from objective import objective
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+FOLDER, TRIALS = sys.argv[1], int(sys.argv[2])
+
+
+def work(number):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = JournalStorage(JournalFileBackend(f"{FOLDER}/journal.log"))
+    study = optuna.load_study(study_name="bench", storage=storage, sampler=optuna.samplers.RandomSampler(number))
+    done = optuna.study.MaxTrialsCallback(TRIALS, states=None)
+    study.optimize(lambda trial: objective(trial.suggest_float("x", 0, 4), FOLDER), callbacks=[done])
+
+
+if __name__ == "__main__":
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.create_study(study_name="bench", storage=JournalStorage(JournalFileBackend(f"{FOLDER}/journal.log")))
+    workers = [multiprocessing.Process(target=work, args=(number,)) for number in range(2)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
+"""
+_LIGHTLIB = """
+import sys
+
+from lightlib import experiment
+from objective import objective
+
+
+def bench(trial):
+    return objective(trial.hparams["x"], trial.hparams["folder"])
+
+
+if __name__ == "__main__":
+    folder, trials, name = sys.argv[1:]  # trials import this file, too
+    space = {"x": experiment.Double(0, 4), "folder": folder}
+    experiment.search(bench, space, name=name, max_trials=int(trials), slots=2, root=f"{folder}/experiments")
+"""
+_RAY = """
+import sys
+
+import ray
+from objective import objective
+from ray import tune
+
+FOLDER, TRIALS = sys.argv[1], int(sys.argv[2])
+
+
+def bench(config):
+    tune.report({"loss": objective(config["x"], FOLDER)})
+
+
+if __name__ == "__main__":
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    settings = tune.TuneConfig(num_samples=TRIALS, max_concurrent_trials=2)
+    where = tune.RunConfig(storage_path=FOLDER, verbose=0)
+    needs = tune.with_resources(bench, {"cpu": 1})
+    tune.Tuner(needs, param_space={"x": tune.uniform(0, 4)}, tune_config=settings, run_config=where).fit()
+"""
+_HYDRA = """
+import sys
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from objective import objective
+
+FOLDER, TRIALS, _ = sys.argv[1:]
+del sys.argv[1:]
+sys.argv += ["-m", f"hydra.sweep.dir={FOLDER}/runs", "hydra/sweeper=optuna", f"hydra.sweeper.n_trials={TRIALS}"]
+sys.argv += ["hydra.sweeper.n_jobs=1", "x=interval(0,4)"]
+ConfigStore.instance().store("bench", {"x": 1.0})
+
+
+@hydra.main(version_base=None, config_path=None, config_name="bench")
+def bench(config):
+    return objective(config.x, FOLDER)
+
+
+bench()
+"""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A program that searches.
+
+    Attributes:
+        name: As it is shown.
+        program: Its source; it gets a folder, the number of trials, and a name that is used once.
+        needs: A variable of the environment, without which it is not measured: the Python that has its packages, or
+            the URL of a database.
+        at_once: How many trials it runs at once.
+    """
+
+    name: str
+    program: str
+    needs: str = ""
+    at_once: int = 2
+
+    @property
+    def note(self) -> str:
+        """Why it is not measured; empty if it is."""
+        return f"{self.needs} is not set" if self.needs and self.needs not in os.environ else ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        variables.pop("LIGHTLIB_STORAGE", None)
+        return {**variables, "LIGHTLIB_STORAGE": os.environ[self.needs]} if self.needs == _DATABASE else variables
+
+
+_DATABASE = "BENCH_POSTGRESQL"
+OPTUNA, FOLDER = Peer("Optuna", _OPTUNA), Peer("lightlib, folder", _LIGHTLIB)
+DATABASE = Peer("lightlib, PostgreSQL", _LIGHTLIB, _DATABASE)
+RAY, HYDRA = Peer("Ray Tune", _RAY, "BENCH_RAY"), Peer("Hydra's Optuna sweeper", _HYDRA, "BENCH_HYDRA", at_once=1)
+PEERS = (OPTUNA, FOLDER, DATABASE, RAY, HYDRA)
+
+
+def run(size: Size) -> Iterator[Result]:
+    """Yield the costs of a trial and of a start for each program, in turns."""
+    trials, seconds = (4, 0.2) if size.fewer_rounds == 1 else (40, 1.0)
+    found: dict[Peer, list[tuple[float, float]]] = {peer: [] for peer in PEERS}
+    for _ in range(size.processes):
+        for peer in PEERS:
+            if not peer.note:
+                found[peer].append(_measured(peer, trials, seconds))
+    for k, what in enumerate((_COST, _START)):
+        for peer in PEERS:
+            yield Row(what, peer.name, [one[k] for one in found[peer]], "s", peer.note)
+    for peer, limit in ((FOLDER, 0.15), (DATABASE, 0.25)):
+        costs = [cost for cost, _ in found.get(peer, [])]
+        if costs:
+            yield Target(f"{_COST}: {peer.name}", median(costs), limit, "s")
+
+
+def _measured(peer: Peer, trials: int, seconds: float) -> tuple[float, float]:
+    """Return the seconds that a trial costs, and those until the first one begins."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "objective.py").write_text(_OBJECTIVE.format(seconds=seconds), encoding="utf-8")
+        (folder / "bench.py").write_text(peer.program, encoding="utf-8")
+        (folder / ".detignore").write_text("experiments/\ntimes\n", encoding="utf-8")
+        began = time()
+        python = os.environ[peer.needs] if peer.needs and peer.needs != _DATABASE else sys.executable
+        words = [python, "-W", "ignore", "bench.py", str(folder), str(trials), f"bench-{uuid.uuid4().hex[:8]}"]
+        done = subprocess.run(words, cwd=folder, env=peer.environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{peer.name} ended with {done.returncode}: {done.stdout}\n{done.stderr}")
+        times = [list(map(float, line.split())) for line in (folder / "times").read_text().splitlines()]
+    assert len(times) == trials, f"{peer.name} ran {len(times)} trials"
+    first, last = min(begin for begin, _ in times), max(end for _, end in times)
+    return (last - first) / trials - seconds / peer.at_once, first - began
