@@ -22,11 +22,11 @@ examples
 
 
 _HERE = "lightlib.command.experiments"
-_ONE, _PART = "EXPERIMENT", "EXPERIMENT[/TRIAL]"
+_ONE, _PART, _ANY = "EXPERIMENT", "EXPERIMENT[/TRIAL]", "[EXPERIMENT …]"
 _ACTIONS = {  # by name: module and function, imported on use, because they need Optuna; first argument; help
     "run": ("running:run", "FILE", "run the trials of a file until all are done"),
     "create": ("running:create", "FILE", "begin an experiment that workers run"),
-    "work": ("running:work", _ONE, "run trials of an experiment that has begun"),
+    "work": ("working:work", _ANY, "run trials of experiments that have begun"),
     "list": ("looking:experiments", "", "the experiments that there are"),
     "describe": ("looking:describe", _ONE, "the settings and the state of an experiment"),
     "trials": ("looking:trials", _ONE, "the trials of an experiment"),
@@ -62,6 +62,8 @@ def add_commands(commands: Any) -> None:
         one.set_defaults(action=name)
         if first == "FILE":
             one.add_argument("file", metavar=first, help="the experiment file")
+        elif first == _ANY:
+            one.add_argument("experiments", metavar=_ONE, nargs="*", help="its folder; default: those of --pool")
         elif first:
             one.add_argument("experiment", metavar=first, help="its folder, and the number of a trial")
     for name in ("run", "create"):
@@ -75,7 +77,9 @@ def add_commands(commands: Any) -> None:
     parsers["run"].add_argument("--workers", metavar="N", type=int, default=1, help=workers)
     address = "of a Ray cluster (default: this machine alone)"
     parsers["run"].add_argument("--address", metavar="HOST:PORT", help=address)
-    for name in ("run", "create", "list"):
+    pool = "only experiments with this resource_pool, or with none"
+    parsers["work"].add_argument("--pool", metavar="NAME", help=pool)
+    for name in ("run", "create", "work", "list"):
         root = "of all experiments (default: %(default)s)"
         parsers[name].add_argument("--root", metavar="FOLDER", default="experiments", help=root)
     for name in ("run", "create", "fork"):

@@ -1,4 +1,4 @@
-"""`lightlib experiment run` and `work`: run trials until there are none left."""
+"""`lightlib experiment run` and `create`: begin an experiment, and run its trials until all are done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
-from lightlib.command.experiments.names import folder_of, near, worker_of
+from lightlib.command.experiments.names import near, worker_of
 from lightlib.errors import LightlibError, MisconfigurationException, closest, nearest
 from lightlib.experiment.engines import kubernetes, ray, slurm
 from lightlib.experiment.file import ExperimentConfig, read
@@ -30,11 +30,12 @@ from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import ROOT, ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results, Trial, counted, described
-from lightlib.experiment.work.worker import Show, Worker
+from lightlib.experiment.work.sharing import Sharing
+from lightlib.experiment.work.worker import Show
 
-_FAILED, _CANCELED = 1, 3  # exit codes
+FAILED, CANCELED = 1, 3  # exit codes
 _ENGINES = {"slurm": slurm.submit, "kubernetes": kubernetes.submit}
-Open = Callable[[Show], AbstractContextManager[tuple[Worker | ray.RayWorkers, Ledger]]]
+Open = Callable[[Show], AbstractContextManager[tuple[Sharing | ray.RayWorkers, Ledger]]]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         return _submit(options.on, folder, config, options.workers)
     slots = Slots.of_machine(options.slots)
     folder, config = _begin(options, slots, works=True)
-    return _until_done(folder, config, *_here(folder, config, slots, options), command_of(options))
+    return until_done(folder, config, *here(folder, config, slots, options), command_of(options))
 
 
 def command_of(options: argparse.Namespace, *more: str) -> str:
@@ -67,7 +68,7 @@ def _run_on_ray(options: argparse.Namespace) -> int:
     def open_(show: Show) -> AbstractContextManager[tuple[ray.RayWorkers, Ledger]]:
         return ray.open_workers(folder, config, options.workers, options.address, show, options.storage_patience)
 
-    return _until_done(folder, config, f"{options.workers} workers on Ray", open_, again)
+    return until_done(folder, config, f"{options.workers} workers on Ray", open_, again)
 
 
 def _check_engine(options: argparse.Namespace) -> None:
@@ -95,14 +96,14 @@ def _check_engine(options: argparse.Namespace) -> None:
 def _submit(engine: str, folder: ExperimentFolder, config: ExperimentConfig, workers: int) -> int:
     job = _ENGINES[engine](config, folder, workers)
     watch = shlex.join(["lightlib", "experiment", "watch", str(near(folder.path))])
-    _print(f"{near(folder.path)}: {engine} has job {job} with {workers} workers. `{watch}` shows its state.")
+    printed(f"{near(folder.path)}: {engine} has job {job} with {workers} workers. `{watch}` shows its state.")
     return 0
 
 
 def create(options: argparse.Namespace) -> int:
     """Begin an experiment; workers run its trials."""
     folder, _ = _begin(options, Slots.of_machine("auto"), works=False)
-    _print(f"{near(folder.path)} has begun. {worker_of(folder)}")
+    printed(f"{near(folder.path)} has begun. {worker_of(folder)}")
     return 0
 
 
@@ -123,54 +124,63 @@ def _begin(options: argparse.Namespace, slots: Slots, *, works: bool) -> tuple[E
     return folder, folder.begin(config, context, first, Database.chosen(options.storage))
 
 
-def work(options: argparse.Namespace) -> int:
-    """Work on an experiment that has begun."""
-    folder, slots = folder_of(options.experiment), Slots.of_machine(options.slots)
-    check(folder.config, folder.context, slots)
-    again = shlex.join(["lightlib", "experiment", "work", options.experiment])
-    return _until_done(folder, folder.config, *_here(folder, folder.config, slots, options), again)
-
-
-def _here(
+def here(
     folder: ExperimentFolder, config: ExperimentConfig, slots: Slots, options: argparse.Namespace
 ) -> tuple[str, Open]:
-    """Return the slots of this process as a text, and the function that opens it as a worker."""
+    """Return the slots of this process as a text, and the function that opens an experiment for work on them."""
 
-    def open_(show: Show) -> AbstractContextManager[tuple[Worker, Ledger]]:
-        return open_worker(folder, config, slots, show, patience=options.storage_patience)
+    @contextmanager
+    def open_(show: Show) -> Iterator[tuple[Sharing, Ledger]]:
+        with open_worker(folder, config, slots, show, patience=options.storage_patience) as (worker, ledger):
+            yield Sharing([worker]), ledger
 
     return f"{slots.total} {slots.kind} slots", open_
 
 
-def _until_done(folder: ExperimentFolder, config: ExperimentConfig, where: str, open_: Open, again: str) -> int:
+def until_done(folder: ExperimentFolder, config: ExperimentConfig, where: str, open_: Open, again: str) -> int:
+    """Work on one experiment until it has ended, and return the exit code.
+
+    Args:
+        folder: Of it.
+        config: It, with its seed.
+        where: The slots, as a text.
+        open_: Opens it for work.
+        again: The command that continues it.
+    """
     searcher = config.searcher.name or config.searcher.class_path
-    _print(f"{config.name}: {searcher}, {where}, in {near(folder.path)}")
+    printed(f"{config.name}: {searcher}, {where}, in {near(folder.path)}")
     events = deque[str](maxlen=EVENTS)
     on_board = is_possible()
-    show = events.append if on_board else _print
+    show = events.append if on_board else printed
     with open_(show) as (worker, ledger):
         with ExitStack() as stack:
             if on_board:
                 stack.enter_context(shown(Board(folder, config, ledger, events), transient=True))
-            received = stack.enter_context(_stopping(worker, show))
+            received = stack.enter_context(stopping(worker, show))
             worker.run()
-        results, orders = Results(folder, config, ledger), orders_of(ledger)
-        _print(_summary(folder, results))
-        if results.state in ENDED:
-            ended = [one.number for one in results.trials if one.state in ENDED]
-            collect(folder, config, ended, at_end=True)
-            _write_page(folder, config, ledger)
-    if orders.is_over:
-        _print(f"The experiment was ended: {orders.text}" if orders.text else "The experiment was canceled.")
-        return _CANCELED
-    if received:
-        _print(f"To continue: {again}")
+        code = conclude(folder, config, ledger)
+    if received and code != CANCELED:
+        printed(f"To continue: {again}")
         return 128 + received[0]
-    return 0 if results.best is not None else _FAILED
+    return code
+
+
+def conclude(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> int:
+    """Print the results of an experiment, and if it has ended delete checkpoints and write its page; return a code."""
+    results, orders = Results(folder, config, ledger), orders_of(ledger)
+    printed(_summary(folder, results))
+    if results.state in ENDED:
+        ended = [one.number for one in results.trials if one.state in ENDED]
+        collect(folder, config, ended, at_end=True)
+        _write_page(folder, config, ledger)
+    if orders.is_over:
+        printed(f"The experiment was ended: {orders.text}" if orders.text else "The experiment was canceled.")
+        return CANCELED
+    return 0 if results.best is not None else FAILED
 
 
 @contextmanager
-def _stopping(worker: Worker | ray.RayWorkers, show: Show) -> Iterator[list[int]]:
+def stopping(worker: Sharing | ray.RayWorkers, show: Show) -> Iterator[list[int]]:
     """Let Ctrl-C and SIGTERM stop a worker; yields the signals that have arrived."""
     received: list[int] = []
 
@@ -194,12 +204,12 @@ def _stopping(worker: Worker | ray.RayWorkers, show: Show) -> Iterator[list[int]
 
 def _write_page(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
     if importlib.util.find_spec("plotly") is None:
-        _print("There is no page about it: pip install plotly, and run `lightlib experiment report`.")
+        printed("There is no page about it: pip install plotly, and run `lightlib experiment report`.")
         return
     try:
-        _print(f"page: {near(write_report(folder, config, ledger))}")
+        printed(f"page: {near(write_report(folder, config, ledger))}")
     except (LightlibError, OSError) as error:  # the results are safe, whatever is wrong with the page
-        _print(str(error))
+        printed(str(error))
 
 
 def _summary(folder: ExperimentFolder, results: Results) -> str:
@@ -226,5 +236,6 @@ def _on_front(trial: Trial) -> str:
     return f"trial {trial.number}, {values} after {trial.step:,} batches with {described(trial.hparams)}"
 
 
-def _print(text: str) -> None:
+def printed(text: str) -> None:
+    """Print a line at once."""
     print(text, flush=True)

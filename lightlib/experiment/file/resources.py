@@ -79,7 +79,7 @@ class Resources(Part):
     Attributes:
         slots_per_trial: Slots of a trial; 0 is a trial on the CPU. Default 1.
         max_slots: Slots of all its trials together. Default: no limit.
-        priority: 1 to 99; lower ones are first. Default: none.
+        priority: 1 to 99; lower ones are first. Default: none, which is as 42.
         weight: Its share of the slots among experiments of the same priority; greater than 0. Default 1.
         resource_pool: The pool whose workers run it. Default: any.
         is_single_node: Whether all slots of a trial must be on one machine. Default: not required.

@@ -22,7 +22,7 @@ _OURS = ("checkpoints", JOB_FILE, "log.txt", FILE, DECISIONS)  # in the folder o
 _REFUSED = {
     "checkpoint_storage.type": "delete it: checkpoints are in the folder of the experiment.",
 }
-_WITHOUT_EFFECT = ("resources.resource_pool", "resources.priority", "profiling.enabled")
+_WITHOUT_EFFECT = ("profiling.enabled",)
 
 
 def check_keys(config: ExperimentConfig) -> None:

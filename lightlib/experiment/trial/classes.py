@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from lightlib.errors import MisconfigurationException, nearest
+from lightlib.experiment.trial.modules import first_on_path
 
 
 class Parameters(NamedTuple):
@@ -123,17 +121,6 @@ def imported(path: str, context: Path, written: str = "") -> Any:
                 expected=f"module.Class, which can be imported in {context}.",
                 fix="correct the class path, or the error in the module.",
             ) from error
-
-
-@contextmanager
-def first_on_path(folder: Path) -> Iterator[None]:
-    """Search a folder for modules first."""
-    entry = str(folder.resolve())
-    sys.path.insert(0, entry)
-    try:
-        yield
-    finally:
-        sys.path.remove(entry)
 
 
 def _imported(path: str) -> Any:

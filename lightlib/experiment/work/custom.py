@@ -19,7 +19,8 @@ from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
 from lightlib.experiment.searchers.custom import SEARCHER, Turn, Wanted, ending, reach, reached
 from lightlib.experiment.space import Space
-from lightlib.experiment.trial.classes import first_on_path, imported
+from lightlib.experiment.trial.classes import imported
+from lightlib.experiment.trial.modules import first_on_path
 from lightlib.experiment.work.trial import TrialHere
 
 

@@ -1,4 +1,4 @@
-"""Worker: claims attempts of an experiment and runs them on its slots, until there are none left."""
+"""Worker: claims attempts of an experiment, runs them on its slots, and records how they end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,7 @@ from lightlib.experiment.work.logs import LogFile
 from lightlib.experiment.work.results import described
 from lightlib.experiment.work.trial import End, TrialHere
 
-_POLL = 1.0  # seconds between two looks at the ledger while nothing ends here
-_LOOK = 0.02  # seconds between two looks at the messages of the trials
+PRIORITY = 42  # of an experiment that has none
 _MOST_INVALID = 100  # so many trials with hyperparameters that do not fit, and none that do, end an experiment
 EXCLUDED, LABELS = "excluded", "labels"
 Show = Callable[[str], None]
@@ -42,7 +40,9 @@ NewJob = Callable[[Attempt, Snapshot, Sequence[Slot]], Job]
 
 
 class Worker:
-    """Runs the trials of one experiment on this machine. Any number of workers share the same ledger.
+    """Runs the trials of one experiment on this machine, as `Sharing` asks it to.
+
+    Any number of workers share the same ledger.
 
     Args:
         config: The experiment.
@@ -74,72 +74,87 @@ class Worker:
         self._beats, self._slots, self._decisions = beats, slots, decisions
         self._new_job, self._show, self._interval = new_job, show, grace / 6
         self._here: list[TrialHere] = []
-        self._due = 0.0  # when to look at the ledger again, on the monotonic clock
         self._orders = Orders()  # at the last look
-        self._idle = False  # whether there was nothing to do at the last look
+        self._idle = False  # whether it was shown that nothing runs
         self._stopping = 0  # how often the user has asked to stop
         self._ended = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name="lightlib beats", daemon=True)
+
+    @property
+    def turn(self) -> tuple[int, float]:
+        """Its place among the workers with the same slots, the smallest first: the priority, and its share of slots."""
+        resources = self._config.resources
+        used = sum(max(len(one.slots), 1) for one in self._here)
+        return resources.priority or PRIORITY, used / resources.weight
+
+    @property
+    def runs(self) -> bool:
+        """Whether a trial runs here."""
+        return bool(self._here)
+
+    @property
+    def handles(self) -> list[Any]:
+        """An object for each process of a trial, which is ready once it has ended."""
+        return [one.running.ended for one in self._here if one.running.ended is not None]
 
     def stop(self) -> None:
         """Claim nothing more and interrupt the trials; called again, kill them. May be called by a signal handler."""
         self._stopping += 1
 
-    def run(self) -> None:
-        """Work until the experiment has ended, or `stop` is called.
-
-        Raises:
-            MisconfigurationException: The first validation of a trial did not log the metric of the searcher.
-            StorageUnreachable: The storage does not answer.
-        """
+    def begin(self) -> None:
+        """Prepare the start of trials, and leave signs of life from now on."""
         if not self._config.environment.image:
             processes.warm_up()
-        heart = threading.Thread(target=self._beat, name="lightlib beats", daemon=True)
-        heart.start()
-        try:
-            while not self._is_done():
-                self._wait()
-                self._look()
-        finally:
-            self._ended.set()
-            for one in self._here:
-                one.kill()
-            heart.join()
-        self._decisions.close()
+        self._heart.start()
+
+    def close(self) -> None:
+        """Kill the trials that still run, and leave no more signs of life."""
+        self._ended.set()
+        for one in self._here:
+            one.kill()
+        self._heart.join()
 
     # claims
-    def _is_done(self) -> bool:
-        """Claim attempts if it is time to look at the ledger; return whether there is nothing left to do."""
-        if self._stopping:
-            return not self._here
-        if time.monotonic() < self._due:
-            return False
-        self._due = time.monotonic() + _POLL
+    def read_ledger(self) -> bool:
+        """Read the orders of the user, and let a custom searcher act; return whether attempts may be claimed."""
         self._orders = orders_of(self._ledger)
         if not self._orders.is_over:
             self._decisions.look()
-        self._fill()
-        if not self._here and (self._orders.is_over or self._queue.is_done()):
-            return True
-        self._show_if_idle()
-        return False
+        return self._orders.experiment == "run"
 
-    def _fill(self) -> None:
-        """Claim attempts while there are free slots."""
+    def claim(self) -> bool:
+        """Claim an attempt, if there are slots for it, and start it; return whether there was one."""
         count = self._config.resources.slots_per_trial
-        while not self._stopping and self._orders.experiment == "run":
-            if count == 0 and len(self._here) >= self._slots.total:
-                return
-            slots = self._slots.take(count)
-            if slots is None:
-                return
-            attempt = self._queue.next()
-            if attempt is None:
-                self._slots.give_back(slots)
-                return
-            if self._is_over(attempt):
-                self._slots.give_back(slots)
-            else:
-                self._begin(attempt, slots)
+        full = count == 0 and len(self._here) >= self._slots.total
+        if self._stopping or full:
+            return False
+        slots = self._slots.take(count)
+        if slots is None:
+            return False
+        attempt = self._queue.next()
+        if attempt is None or self._is_over(attempt):
+            self._slots.give_back(slots)
+        else:
+            self._begin(attempt, slots)
+        return attempt is not None
+
+    def is_done(self) -> bool:
+        """Whether there is nothing left to do, given the ledger and that nothing can be claimed."""
+        if self._stopping:
+            return not self._here
+        return not self._here and (self._orders.is_over or self._queue.is_done())
+
+    def show_idle(self) -> None:
+        """Show once, until another trial begins, why nothing runs here."""
+        if not self._idle:
+            paused = "paused: `lightlib experiment resume` continues it"
+            rest = "nothing to do here: the remaining trials run on other workers, or wait for another machine"
+            self._show(paused if self._orders.experiment == "pause" else rest)
+        self._idle = True
+
+    def leave(self) -> None:
+        """Leave the rest to other workers."""
+        self._decisions.close()
 
     def _is_over(self, attempt: Attempt) -> bool:
         """Whether there is nothing to train in a claimed attempt; such a one is ended."""
@@ -164,6 +179,7 @@ class Worker:
         log.start()
         here = TrialHere(attempt, job, running, slots, log)
         self._here.append(here)
+        self._idle = False
         values = described(job.hparams)
         self._show(f"{here.name}: running{f' on {where}' if where else ''}{f' with {values}' if values else ''}")
 
@@ -186,23 +202,10 @@ class Worker:
                 found = [_stored(values[name], smaller) for name, smaller in zip(names, directions, strict=True)]
                 yield message["step"], found
 
-    def _show_if_idle(self) -> None:
-        if not self._here and not self._idle:
-            paused = "paused: `lightlib experiment resume` continues it"
-            rest = "nothing to do here: the remaining trials run on other workers, or wait for another machine"
-            self._show(paused if self._orders.experiment == "pause" else rest)
-        self._idle = not self._here
-
     # events
-    def _wait(self) -> None:
-        """Wait for the end of a trial, or for the time to look at the messages again."""
-        handles = [one.running.ended for one in self._here if one.running.ended is not None]
-        if handles:
-            connection.wait(handles, timeout=_LOOK)
-        else:
-            time.sleep(_LOOK)
-
-    def _look(self) -> None:
+    def look(self) -> bool:
+        """Read the messages of the trials, and end those that are over; return whether there were any."""
+        ended = False
         for one in list(self._here):
             one.messages(self._take)
             order = self._orders.of(one.attempt.trial)
@@ -210,7 +213,8 @@ class Worker:
                 one.kill()
             elif self._stopping or order != "run" or self._decisions.ends(one.attempt.trial):
                 one.interrupt()
-            self._end_if_over(one)
+            ended |= self._end_if_over(one)
+        return ended
 
     def _is_late(self, one: TrialHere) -> bool:
         limit = self._config.preemption_timeout
@@ -226,17 +230,16 @@ class Worker:
         except LostAttempt:
             one.lose()
 
-    def _end_if_over(self, one: TrialHere) -> None:
+    def _end_if_over(self, one: TrialHere) -> bool:
         end = one.end()
         if end is None:
-            return
+            return False
         one.messages(self._take)
         self._here.remove(one)
         self._slots.give_back(one.slots)
-        self._due = 0.0
         if one.is_lost:
             self._show(f"{one.name}: was continued by another worker, which took this one for dead")
-            return
+            return True
         value = self._value(one.attempt)
         if end.reason == "completed" and value is None:
             one.miss_metric()
@@ -250,6 +253,7 @@ class Worker:
         if error is not None:
             give_order(self._ledger, "cancel", text=error["what"])
             raise MisconfigurationException(**error)
+        return True
 
     def _only_invalid(self, last: str) -> dict[str, str] | None:
         """Return an error once many trials have ended, and all of them because their hyperparameters do not fit."""

@@ -135,7 +135,7 @@ def test_an_experiment_that_cannot_run_is_refused(tmp_path, slots, changes, mess
 
 
 def test_keys_without_an_effect_warn(tmp_path, slots):
-    with pytest.warns(match=r"These keys have no effect yet: resources\.resource_pool, profiling\.enabled\."):
+    with pytest.warns(match=r"These keys have no effect yet: profiling\.enabled\."):
         check(config(resources={"resource_pool": "a"}, profiling={"enabled": True}), tmp_path, slots)
 
 

@@ -167,7 +167,7 @@ def test_a_trial_that_is_interrupted_while_it_waits_asks_again(tmp_path):
 
 
 def test_a_trial_that_dies_before_its_first_checkpoint_trains_again(tmp_path):
-    """Most die after they were told to stop: a stopped trial has its weights all the same."""
+    """Most die after the decision to stop: a stopped trial has its weights all the same."""
     dies = "        if self.once('saves'):\n            os.kill(os.getpid(), 9)\n"
     model = MODEL.replace(
         "    def configure_optimizers",

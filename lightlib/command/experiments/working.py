@@ -1,0 +1,145 @@
+"""`lightlib experiment work`: runs trials of experiments that have begun, on the same slots."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from lightlib.command.experiments.names import folder_of, near
+from lightlib.command.experiments.running import CANCELED, FAILED, conclude, here, printed, stopping, until_done
+from lightlib.errors import LightlibError, MisconfigurationException
+from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.ledger.ledger import Ledger
+from lightlib.experiment.ledger.snapshot import ENDED
+from lightlib.experiment.machine.slots import Slots
+from lightlib.experiment.work.folder import FILE, ROOT, ExperimentFolder
+from lightlib.experiment.work.ledger import open_ledger
+from lightlib.experiment.work.open import check, open_worker
+from lightlib.experiment.work.results import Results
+from lightlib.experiment.work.sharing import Sharing
+from lightlib.experiment.work.worker import Worker
+
+_FIND = 5.0  # seconds between two looks for experiments that have begun
+
+
+def work(options: argparse.Namespace) -> int:
+    """Work on experiments that have begun."""
+    pool, names = options.pool, options.experiments
+    if not names and pool is None:
+        raise MisconfigurationException(
+            "`lightlib experiment work` names no experiment.",
+            expected="one or more experiments, or --pool with the pool of those below --root.",
+            fix="`lightlib experiment list` lists those that there are.",
+        )
+    folders = [folder_of(one) for one in dict.fromkeys(names)]
+    slots = Slots.of_machine(options.slots)
+    for folder in folders:
+        config = folder.config
+        check(config, folder.context, slots)
+        if not _is_of(config, pool):
+            config.places.below("resources.resource_pool").refuse(
+                f"is {config.resources.resource_pool!r}, and this worker has --pool {pool}.",
+                "experiments of the pool of this worker.",
+                "the command without --pool, or without this experiment.",
+            )
+    more = [] if pool is None else ["--pool", pool]
+    root = [] if names or options.root == ROOT else ["--root", options.root]
+    again = shlex.join(["lightlib", "experiment", "work", *names, *more, *root])
+    if len(folders) == 1:
+        config = folders[0].config
+        return until_done(folders[0], config, *here(folders[0], config, slots, options), again)
+    return _work_on_several(folders, slots, options, again)
+
+
+def _is_of(config: ExperimentConfig, pool: str | None) -> bool:
+    return pool is None or config.resources.resource_pool in (None, pool)
+
+
+def _work_on_several(folders: list[ExperimentFolder], slots: Slots, options: argparse.Namespace, again: str) -> int:
+    with ExitStack() as stack:
+        several = _Several(folders, slots, options, stack)
+        sharing = Sharing(several.find(), several.find, several.end)
+        received = stack.enter_context(stopping(sharing, printed))
+        sharing.run()
+        if not several.codes:
+            printed(f"There is nothing to do in {options.root}.")
+        if received:
+            printed(f"To continue: {again}")
+            return 128 + received[0]
+    return next((code for code in (FAILED, CANCELED) if code in several.codes), 0)
+
+
+class _Several:
+    """The experiments of a worker that has several.
+
+    Args:
+        folders: Of the experiments. Empty: all below ``--root`` that are of the pool, also those that begin later.
+        slots: Of this machine.
+        options: Of the command.
+        stack: Closes the experiments.
+
+    Attributes:
+        codes: The exit codes of those that are over here.
+    """
+
+    def __init__(
+        self, folders: list[ExperimentFolder], slots: Slots, options: argparse.Namespace, stack: ExitStack
+    ) -> None:
+        self._named, self._slots, self._options, self._stack = folders, slots, options, stack
+        self._seen: set[Path] = set()
+        self._open: dict[Worker, tuple[ExperimentFolder, Ledger]] = {}
+        self._due = 0.0
+        self.codes: list[int] = []
+
+    def find(self) -> list[Worker]:
+        """Return workers for the experiments that were not seen before, the oldest first."""
+        if time.monotonic() < self._due:
+            return []
+        self._due = time.monotonic() + _FIND
+        found = self._named or [ExperimentFolder(one.parent) for one in Path(self._options.root).glob(f"**/{FILE}")]
+        new = [one for one in found if one.path not in self._seen and one.context.is_dir()]
+        self._seen |= {one.path for one in new}
+        new.sort(key=lambda one: (one.context.stat().st_mtime, one.path))
+        return [worker for worker in map(self._worker, new) if worker is not None]
+
+    def _worker(self, folder: ExperimentFolder) -> Worker | None:
+        """Return a worker on an experiment; None if it has ended, is of another pool, or cannot run here."""
+        name = near(folder.path)
+        try:
+            config = folder.config
+            if not _is_of(config, self._options.pool):
+                return None
+            with open_ledger(folder, config) as ledger:
+                if Results(folder, config, ledger).state in (*ENDED, "canceled"):
+                    return None
+            check(config, folder.context, self._slots)
+            opened = open_worker(
+                folder,
+                config,
+                self._slots,
+                lambda text: printed(f"{name}: {text}"),
+                patience=self._options.storage_patience,
+            )
+            worker, ledger = self._stack.enter_context(opened)
+        except LightlibError as error:
+            if self._named:
+                raise
+            printed(f"{name}: cannot run here. {error}")
+            return None
+        searcher = config.searcher.name or config.searcher.class_path
+        printed(f"{name}: {searcher}, {self._slots.total} {self._slots.kind} slots")
+        self._open[worker] = folder, ledger
+        return worker
+
+    def end(self, worker: Worker, error: LightlibError | None) -> None:
+        """Print the results of an experiment that is over here."""
+        folder, ledger = self._open.pop(worker)
+        printed(f"{near(folder.path)}:")
+        if error is not None:
+            printed(str(error))
+            self.codes.append(FAILED)
+        else:
+            self.codes.append(conclude(folder, folder.config, ledger))
