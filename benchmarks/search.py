@@ -1,4 +1,4 @@
-"""(i) Seconds of a trial beyond its objective, in a search with two trials at once, and until the first one begins."""
+"""(i) Seconds of a trial of a search over its objective, and until the first trial begins."""
 
 from __future__ import annotations
 
