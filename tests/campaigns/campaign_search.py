@@ -269,6 +269,8 @@ def differences(one: Run, other: Run) -> Iterator[str]:
         seen = [(t.number, dict(t.hparams), t.state, t.metric, t.step) if t else None for t in (here, there)]
         if seen[0] != seen[1]:
             yield f"{seen[1]} became {seen[0]}"
+        elif not list(one.project.experiment.glob(f"trials/{here.number:04d}/*/checkpoints/*.ckpt")):
+            yield f"trial {here.number} has no checkpoint"
         else:
             weights = [run.project.weights(here.number) for run in (one, other)]
             if any(not torch.equal(weights[0][name], value) for name, value in weights[1].items()):

@@ -172,10 +172,6 @@ def reach(ledger: Ledger, attempt: Attempt) -> None:
     ledger.write(attempt, REACHED, attempt.more[_UNTIL])
 
 
-def ending(turn: Turn | None, snapshot: Snapshot, trial: int) -> Ending | None:
-    """Return how a trial that has been interrupted is to end by the request of the searcher; None if it is not."""
-    if turn is None:
-        return None
-    order, until = turn.order(trial), snapshot.last(trial).more[_UNTIL]
-    at_length = until is not None and reached(snapshot, trial) >= until
-    return _ENDS.get(order) or ("paused" if at_length else None)
+def ending(turn: Turn | None, trial: int) -> Ending | None:
+    """Return how a trial is to end by the request of the searcher; None if it is to train."""
+    return None if turn is None else _ENDS.get(turn.order(trial))

@@ -285,17 +285,15 @@ class CustomDecisions:
         """Whether a trial that runs is to stop or to pause."""
         return self._turn is not None and self._turn.order(trial) != "run"
 
-    def ending(self, attempt: Attempt) -> Ending | None:
-        """Return how a trial is to end by the request of the searcher; None without one."""
-        return ending(self._turn, self._ledger.snapshot(), attempt.trial)
-
     def over(self, attempt: Attempt) -> Ending | None:
-        """Return how an attempt ends before it trains; None if it is to train."""
-        return self.ending(attempt)
+        """Return how a claimed attempt ends before it trains, by the request of the searcher; None if it trains."""
+        return ending(self._turn, attempt.trial)
 
-    def ended(self, attempt: Attempt, reason: Ending, best: float | None) -> Ending:
+    def ended(self, one: TrialHere, reason: Ending, best: float | None) -> Ending:
         """Return how a trial ends that has completed or was interrupted."""
-        return (self.ending(attempt) or reason) if reason == "interrupted" else reason
+        if reason != "interrupted":
+            return reason
+        return ending(self._turn, one.attempt.trial) or ("paused" if one.decided else reason)
 
     def answer(self, one: TrialHere, message: dict[str, Any]) -> None:
         """Let a trial pause that has reached its length, or end.
@@ -311,7 +309,7 @@ class CustomDecisions:
             one.answer(message["rung"], "complete")
         else:
             reach(self._ledger, one.attempt)
-            one.interrupt()
+            one.pause()
 
 
 class OneSearcher:

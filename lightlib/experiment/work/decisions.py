@@ -28,19 +28,13 @@ class Decisions:
         self._halving = source if isinstance(source, Halving) else None
         self._ledger, self._smaller = ledger, smaller_is_better
 
-    def ending(self, attempt: Attempt) -> Ending | None:
-        """Return how a trial is to end by a decision that was made, by this worker or a dead one; None without one."""
-        if self._halving is None:
-            return None
-        action = self._halving.course(self._ledger.snapshot(), attempt.trial).action
-        return None if action is None else _ENDS[action]
-
     def over(self, attempt: Attempt) -> Ending | None:
-        """Return how an attempt ends before it trains: it pauses if that was decided, and None otherwise.
+        """Return how a claimed attempt ends before it trains; None, for each trains.
 
-        One that was to stop, or to complete, trains on until it does so: its process may have died before it saved.
+        One whose process died between a decision and its checkpoint trains to the same rung again, asks again, and has
+        its weights then.
         """
-        return "paused" if self.ending(attempt) == "paused" else None
+        return None
 
     def answer(self, one: TrialHere, message: dict[str, Any]) -> None:
         """Answer a trial that has reached a rung.
@@ -56,11 +50,11 @@ class Decisions:
         rung = message["rung"]
         action = self._halving.pass_rungs(self._ledger, one.attempt, rung, score(message["value"], self._smaller))
         if action == "pause":
-            one.interrupt()
+            one.pause()
         else:
             one.answer(rung, action)
 
-    def ended(self, attempt: Attempt, reason: Ending, best: float | None) -> Ending:
+    def ended(self, one: TrialHere, reason: Ending, best: float | None) -> Ending:
         """Return how a trial ends that has completed or was interrupted.
 
         The best metric of one that has ended its training by itself stands in its rung.
@@ -68,10 +62,12 @@ class Decisions:
         Raises:
             LostAttempt: The attempt has ended.
         """
-        decided = self.ending(attempt)
-        if decided is None and reason == "completed" and best is not None and self._halving is not None:
-            self._halving.complete(self._ledger, attempt, score(best, self._smaller))
-        return decided or reason
+        if self._halving is None or (reason == "interrupted" and not one.decided):
+            return reason
+        action = self._halving.course(self._ledger.snapshot(), one.attempt.trial).action
+        if action is None and reason == "completed" and best is not None:
+            self._halving.complete(self._ledger, one.attempt, score(best, self._smaller))
+        return reason if action is None else _ENDS[action]
 
     def look(self) -> None:
         """Run the searcher; those of lightlib run when a trial asks."""

@@ -17,6 +17,8 @@ from lightlib.experiment.messages import DECISIONS, Messages
 from lightlib.experiment.work.logs import LogFile
 from lightlib.launch.start.child import how_it_ended
 
+_INTERRUPTED = 128 + signal.SIGTERM  # the exit code of a fit that was interrupted, after its checkpoint
+
 
 @dataclass(frozen=True)
 class End:
@@ -44,6 +46,7 @@ class TrialHere:
     Attributes:
         unlogged: The error of a validation without the metric of the searcher.
         invalid: Why its hyperparameters do not fit together; None unless its code has raised `InvalidHP`.
+        decided: Whether a decision is to end it, and this worker has not killed it since.
         stopped_at: When it got the signal to end, on the monotonic clock; None if it has not.
         is_lost: Whether another worker has ended its attempt.
     """
@@ -54,6 +57,7 @@ class TrialHere:
         self._decisions = Messages(Path(job.folder), DECISIONS)
         self.unlogged: dict[str, str] | None = None
         self.invalid: str | None = None
+        self.decided = False
         self.stopped_at: float | None = None
         self.is_lost = False
 
@@ -79,7 +83,13 @@ class TrialHere:
 
     def answer(self, rung: int, action: str) -> None:
         """Send it the decision at a rung."""
+        self.decided = action != "train"
         self._decisions.send("decision", rung=rung, action=action)
+
+    def pause(self) -> None:
+        """Ask the process to save a checkpoint and end, as is the decision at a rung."""
+        self.decided = True
+        self.interrupt()
 
     def lose(self) -> None:
         """Note that another worker has ended the attempt."""
@@ -101,6 +111,7 @@ class TrialHere:
 
     def kill(self) -> None:
         """End the process and all that it started."""
+        self.decided = False
         self.stopped_at = self.stopped_at or time.monotonic()
         self.running.send_signal(signal.SIGKILL)
 
@@ -115,7 +126,8 @@ class TrialHere:
             return End("canceled", self.unlogged["what"])
         if self.invalid is not None:
             return End("invalid", self.invalid)
-        if self.stopped_at is not None and (code or self.job.command):  # a command that stops has not completed
+        saved = not self.decided or self.job.command or code in (0, _INTERRUPTED)
+        if self.stopped_at is not None and saved and (code or self.job.command):  # a command has not completed then
             return End("interrupted")
         if code == 0:
             return End("completed")

@@ -281,7 +281,7 @@ class Worker:
         if reason == "interrupted" and self._orders.of(one.attempt.trial) in ("cancel", "kill"):
             reason = "canceled"
         if reason in ("completed", "interrupted"):
-            reason = self._decisions.ended(one.attempt, reason, value[0] if value else None)
+            reason = self._decisions.ended(one, reason, value[0] if value else None)
         if reason == "completed" and value is not None:
             self._ledger.end(one.attempt, "completed", value)
             self._show(f"{one.name}: completed, {'best' if len(value) == 1 else 'last'} {self._named(value)}")

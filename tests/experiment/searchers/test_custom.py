@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,7 +96,7 @@ class Worker:
         raise AssertionError("the search does not end")
 
     def train(self, attempt, fails):
-        decided = self.decisions.ending(attempt)
+        decided = self.decisions.over(attempt)
         if decided is not None or attempt.trial in fails:
             self.ledger.end(attempt, decided or "failed", again=False)
             return
@@ -106,7 +107,8 @@ class Worker:
             self.ledger.end(attempt, "completed", metric(attempt.trial, LENGTH))
             return
         reach(self.ledger, attempt)
-        self.ledger.end(attempt, self.decisions.ended(attempt, "interrupted", None))
+        one = SimpleNamespace(attempt=attempt, decided=True)
+        self.ledger.end(attempt, self.decisions.ended(one, "interrupted", None))
 
 
 def found(ledger):

@@ -166,19 +166,19 @@ def test_a_trial_that_is_interrupted_while_it_waits_asks_again(tmp_path):
     assert_as_torch(project, ends)
 
 
-def test_a_trial_that_dies_before_its_first_checkpoint_trains_again(tmp_path):
-    """Most die after the decision to stop: a stopped trial has its weights all the same."""
+@pytest.mark.parametrize("searcher", [ASHA, f"{ASHA}, stop_once: false", f"{HALVING}, num_rungs: 2"])
+def test_a_trial_that_dies_before_its_first_checkpoint_trains_again(tmp_path, searcher):
+    """Most die after the decision to stop or to pause: a trial that ends so has its weights all the same."""
     dies = "        if self.once('saves'):\n            os.kill(os.getpid(), 9)\n"
     model = MODEL.replace(
         "    def configure_optimizers",
         f"    def on_save_checkpoint(self, checkpoint):\n{dies}\n    def configure_optimizers",
     )
-    project = Project(
-        tmp_path, f"searcher: {{{ASHA}, max_trials: 5, max_length: {{epochs: 4}}, max_concurrent_trials: 1}}", model
-    )
+    more = "max_trials: 4, max_length: {epochs: 4}, max_concurrent_trials: 1"
+    project = Project(tmp_path, f"searcher: {{{searcher}, {more}}}", model)
     project.run()
     found = project.trials()
-    assert [one.attempts for one in found] == [2] * 5
+    assert min(one.attempts for one in found) >= 2
     assert {one.state for one in found} == {"completed", "stopped"}
     assert_as_torch(project, {one.number: validated(project, one.number)[-1] for one in found})
 
