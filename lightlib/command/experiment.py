@@ -90,7 +90,7 @@ def add_commands(commands: Any) -> None:
         parsers[name].add_argument("--slots", default="auto", help=slots)
         patience = "how long a database may not answer (default: %(default)s)"
         parsers[name].add_argument("--storage-patience", metavar="S", type=float, default=600.0, help=patience)
-    for name in ("list", "describe", "trials", "best", "checkpoints"):
+    for name in ("list", "describe", "trials", "best", "checkpoints", "logs"):
         parsers[name].add_argument("--json", action="store_true", help="for programs")
     parsers["list"].add_argument("--label", help="only those with this label")
     parsers["fork"].add_argument("--name", help="of the new experiment (default: the old one with a number)")

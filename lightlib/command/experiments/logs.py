@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import time
@@ -50,11 +51,15 @@ def logs(options: argparse.Namespace) -> int:
                 time.sleep(_PAUSE)
                 continue
             path = found[shown]
-            print(f"== attempt {path.name.rpartition('-')[2]}")
+            number = path.name.rpartition("-")[2]
+            if not options.json:
+                print(f"== attempt {number}")
             follow = partial(_is_running, ledger, trial, path) if options.follow else None
             for line in lines_of(path, follow):
                 if options.rank in (None, line.rank) and pattern.search(line.text):
-                    print(as_text(line), flush=True)
+                    plain = {"time": line.time or None, "trial": trial, "attempt": int(number)}
+                    as_json = json.dumps({**plain, "rank": line.rank, "text": line.text})
+                    print(as_json if options.json else as_text(line), flush=True)
             shown += 1
     return 0
 
