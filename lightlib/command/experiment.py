@@ -90,6 +90,8 @@ def add_commands(commands: Any) -> None:
         parsers[name].add_argument("--slots", default="auto", help=slots)
         patience = "how long a database may not answer (default: %(default)s)"
         parsers[name].add_argument("--storage-patience", metavar="S", type=float, default=600.0, help=patience)
+        until = "end as after Ctrl-C: after 90m, 2h30m or 1d, at 18:30, or at 2026-11-29T08:00; exit code 124"
+        parsers[name].add_argument("--until", metavar="TIME", help=until)
     for name in ("list", "describe", "trials", "best", "checkpoints", "logs"):
         parsers[name].add_argument("--json", action="store_true", help="for programs")
     parsers["list"].add_argument("--label", help="only those with this label")

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import shlex
-import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
 from lightlib.command.experiments.names import near, worker_of
+from lightlib.command.experiments.stops import TIMED_OUT, moment, stopping
 from lightlib.errors import LightlibError, MisconfigurationException, closest, nearest
 from lightlib.experiment.engines import kubernetes, ray, slurm
 from lightlib.experiment.file import ExperimentConfig, read
@@ -41,14 +39,15 @@ Open = Callable[[Show], AbstractContextManager[tuple[Sharing | ray.RayWorkers, L
 def run(options: argparse.Namespace) -> int:
     """Begin or continue an experiment, and work on it until it has ended; or let a cluster do so."""
     _check_engine(options)
+    until = moment(options.until)
     if options.on == "ray":
-        return _run_on_ray(options)
+        return _run_on_ray(options, until)
     if options.on != "local":
         folder, config = _begin(options, Slots.of_machine("auto"), works=False)
         return _submit(options.on, folder, config, options.workers)
     slots = Slots.of_machine(options.slots)
     folder, config = _begin(options, slots, works=True)
-    return until_done(folder, config, *here(folder, config, slots, options), command_of(options))
+    return until_done(folder, config, *here(folder, config, slots, options), command_of(options), until)
 
 
 def command_of(options: argparse.Namespace, *more: str) -> str:
@@ -59,7 +58,7 @@ def command_of(options: argparse.Namespace, *more: str) -> str:
     return shlex.join(["lightlib", "experiment", "run", options.file, *context, *root, *more, *words])
 
 
-def _run_on_ray(options: argparse.Namespace) -> int:
+def _run_on_ray(options: argparse.Namespace, until: datetime | None) -> int:
     ray.require_ray()
     folder, config = _begin(options, Slots.of_machine("auto"), works=False)
     address = ["--address", options.address] if options.address else []
@@ -68,7 +67,7 @@ def _run_on_ray(options: argparse.Namespace) -> int:
     def open_(show: Show) -> AbstractContextManager[tuple[ray.RayWorkers, Ledger]]:
         return ray.open_workers(folder, config, options.workers, options.address, show, options.storage_patience)
 
-    return until_done(folder, config, f"{options.workers} workers on Ray", open_, again)
+    return until_done(folder, config, f"{options.workers} workers on Ray", open_, again, until)
 
 
 def _check_engine(options: argparse.Namespace) -> None:
@@ -90,6 +89,12 @@ def _check_engine(options: argparse.Namespace) -> None:
             f"--slots is {options.slots!r}, and with {on} the cluster gives each worker its slots.",
             expected="no --slots.",
             fix="resources.slots_per_trial in the experiment file, and --workers",
+        )
+    if options.until is not None and options.on in _ENGINES:
+        raise MisconfigurationException(
+            f"--until is {options.until!r}, and with {on} this command does not wait for the workers.",
+            expected="no --until.",
+            fix="`lightlib experiment pause EXPERIMENT` at that time",
         )
 
 
@@ -137,7 +142,9 @@ def here(
     return f"{slots.total} {slots.kind} slots", open_
 
 
-def until_done(folder: ExperimentFolder, config: ExperimentConfig, where: str, open_: Open, again: str) -> int:
+def until_done(
+    folder: ExperimentFolder, config: ExperimentConfig, where: str, open_: Open, again: str, until: datetime | None
+) -> int:
     """Work on one experiment until it has ended, and return the exit code.
 
     Args:
@@ -146,9 +153,11 @@ def until_done(folder: ExperimentFolder, config: ExperimentConfig, where: str, o
         where: The slots, as a text.
         open_: Opens it for work.
         again: The command that continues it.
+        until: When to end at the latest; None: never.
     """
     searcher = config.searcher.name or config.searcher.class_path
-    printed(f"{config.name}: {searcher}, {where}, in {near(folder.path)}")
+    end = "" if until is None else f", until {until.astimezone():%Y-%m-%d %H:%M:%S}"
+    printed(f"{config.name}: {searcher}, {where}, in {near(folder.path)}{end}")
     events = deque[str](maxlen=EVENTS)
     on_board = is_possible()
     show = events.append if on_board else printed
@@ -156,12 +165,13 @@ def until_done(folder: ExperimentFolder, config: ExperimentConfig, where: str, o
         with ExitStack() as stack:
             if on_board:
                 stack.enter_context(shown(Board(folder, config, ledger, events), transient=True))
-            received = stack.enter_context(stopping(worker, show))
+            stops = stack.enter_context(stopping(worker, show, until))
             worker.run()
         code = conclude(folder, config, ledger)
-    if received and code != CANCELED:
+        over = Results(folder, config, ledger).state in ENDED
+    if stops and code != CANCELED and not (over and stops == [TIMED_OUT]):
         printed(f"To continue: {again}")
-        return 128 + received[0]
+        return stops[0]
     return code
 
 
@@ -177,29 +187,6 @@ def conclude(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger)
         printed(f"The experiment was ended: {orders.text}" if orders.text else "The experiment was canceled.")
         return CANCELED
     return 0 if results.best is not None else FAILED
-
-
-@contextmanager
-def stopping(worker: Sharing | ray.RayWorkers, show: Show) -> Iterator[list[int]]:
-    """Let Ctrl-C and SIGTERM stop a worker; yields the signals that have arrived."""
-    received: list[int] = []
-
-    def stop(number: int, _: Any) -> None:
-        received.append(number)
-        if len(received) > 2:
-            if sys.stdout.isatty():
-                os.write(sys.stdout.fileno(), b"\x1b[?25h")  # the cursor, which the board hides
-            os._exit(128 + received[0])
-        worker.stop()
-        if len(received) == 1:
-            show("Stopping: trials save a checkpoint after their present step. Ctrl-C again ends them at once.")
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _write_page(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:

@@ -6,10 +6,12 @@ import argparse
 import shlex
 import time
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 
 from lightlib.command.experiments.names import folder_of, near
-from lightlib.command.experiments.running import CANCELED, FAILED, conclude, here, printed, stopping, until_done
+from lightlib.command.experiments.running import CANCELED, FAILED, conclude, here, printed, until_done
+from lightlib.command.experiments.stops import TIMED_OUT, moment, stopping
 from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger
@@ -27,7 +29,7 @@ _FIND = 5.0  # seconds between two looks for experiments that have begun
 
 def work(options: argparse.Namespace) -> int:
     """Work on experiments that have begun."""
-    pool, names = options.pool, options.experiments
+    pool, names, until = options.pool, options.experiments, moment(options.until)
     if not names and pool is None:
         raise MisconfigurationException(
             "`lightlib experiment work` names no experiment.",
@@ -50,25 +52,27 @@ def work(options: argparse.Namespace) -> int:
     again = shlex.join(["lightlib", "experiment", "work", *names, *more, *root])
     if len(folders) == 1:
         config = folders[0].config
-        return until_done(folders[0], config, *here(folders[0], config, slots, options), again)
-    return _work_on_several(folders, slots, options, again)
+        return until_done(folders[0], config, *here(folders[0], config, slots, options), again, until)
+    return _work_on_several(folders, slots, options, again, until)
 
 
 def _is_of(config: ExperimentConfig, pool: str | None) -> bool:
     return pool is None or config.resources.resource_pool in (None, pool)
 
 
-def _work_on_several(folders: list[ExperimentFolder], slots: Slots, options: argparse.Namespace, again: str) -> int:
+def _work_on_several(
+    folders: list[ExperimentFolder], slots: Slots, options: argparse.Namespace, again: str, until: datetime | None
+) -> int:
     with ExitStack() as stack:
         several = _Several(folders, slots, options, stack)
         sharing = Sharing(several.find(), several.find, several.end)
-        received = stack.enter_context(stopping(sharing, printed))
+        stops = stack.enter_context(stopping(sharing, printed, until))
         sharing.run()
         if not several.codes:
             printed(f"There is nothing to do in {options.root}.")
-        if received:
+        if stops and not (stops == [TIMED_OUT] and several.are_over):
             printed(f"To continue: {again}")
-            return 128 + received[0]
+            return stops[0]
     return next((code for code in (FAILED, CANCELED) if code in several.codes), 0)
 
 
@@ -83,6 +87,7 @@ class _Several:
 
     Attributes:
         codes: The exit codes of those that are over here.
+        are_over: Whether these have ended, and were not stopped before.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class _Several:
         self._open: dict[Worker, tuple[ExperimentFolder, Ledger]] = {}
         self._due = 0.0
         self.codes: list[int] = []
+        self.are_over = True
 
     def find(self) -> list[Worker]:
         """Return workers for the experiments that were not seen before, the oldest first."""
@@ -141,5 +147,6 @@ class _Several:
         if error is not None:
             printed(str(error))
             self.codes.append(FAILED)
-        else:
-            self.codes.append(conclude(folder, folder.config, ledger))
+            return
+        self.codes.append(conclude(folder, folder.config, ledger))
+        self.are_over &= Results(folder, folder.config, ledger).state in (*ENDED, "canceled")

@@ -40,9 +40,9 @@ class Sharing:
         self._stops = 0
 
     def stop(self) -> None:
-        """Claim nothing more and interrupt the trials; called again, kill them. May be called by a signal handler."""
+        """Claim nothing more and interrupt the trials; called again, kill them. For any thread."""
         self._stops += 1
-        for one in self._open:
+        for one in list(self._open):
             one.stop()
 
     def run(self) -> None:
