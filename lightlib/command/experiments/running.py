@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,26 +11,23 @@ from datetime import datetime
 from pathlib import Path
 
 from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
+from lightlib.command.experiments.concluding import CANCELED, conclude, printed, remove_logs
 from lightlib.command.experiments.names import near, worker_of
 from lightlib.command.experiments.stops import TIMED_OUT, moment, stopping
-from lightlib.errors import LightlibError, MisconfigurationException, closest, nearest
+from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.engines import kubernetes, ray, slurm
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.ledger.ledger import Ledger
-from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import ENDED
 from lightlib.experiment.machine.slots import Slots
-from lightlib.experiment.report import write_report
 from lightlib.experiment.work import weights
-from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import ROOT, ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
-from lightlib.experiment.work.results import Results, Trial, counted, described
+from lightlib.experiment.work.results import Results
 from lightlib.experiment.work.sharing import Sharing
 from lightlib.experiment.work.worker import Show
 
-FAILED, CANCELED = 1, 3  # exit codes
 _ENGINES = {"slurm": slurm.submit, "kubernetes": kubernetes.submit}
 Open = Callable[[Show], AbstractContextManager[tuple[Sharing | ray.RayWorkers, Ledger]]]
 
@@ -162,6 +158,7 @@ def until_done(
     on_board = is_possible()
     show = events.append if on_board else printed
     with open_(show) as (worker, ledger):
+        remove_logs(folder, config, ledger)
         with ExitStack() as stack:
             if on_board:
                 stack.enter_context(shown(Board(folder, config, ledger, events), transient=True))
@@ -173,56 +170,3 @@ def until_done(
         printed(f"To continue: {again}")
         return stops[0]
     return code
-
-
-def conclude(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> int:
-    """Print the results of an experiment, and if it has ended delete checkpoints and write its page; return a code."""
-    results, orders = Results(folder, config, ledger), orders_of(ledger)
-    printed(_summary(folder, results))
-    if results.state in ENDED:
-        ended = [one.number for one in results.trials if one.state in ENDED]
-        collect(folder, config, ended, at_end=True)
-        _write_page(folder, config, ledger)
-    if orders.is_over:
-        printed(f"The experiment was ended: {orders.text}" if orders.text else "The experiment was canceled.")
-        return CANCELED
-    return 0 if results.best is not None else FAILED
-
-
-def _write_page(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
-    if importlib.util.find_spec("plotly") is None:
-        printed("There is no page about it: pip install plotly, and run `lightlib experiment report`.")
-        return
-    try:
-        printed(f"page: {near(write_report(folder, config, ledger))}")
-    except (LightlibError, OSError) as error:  # the results are safe, whatever is wrong with the page
-        printed(str(error))
-
-
-def _summary(folder: ExperimentFolder, results: Results) -> str:
-    lines = [counted(results)]
-    failed = [one.number for one in results.trials if one.state == "errored"]
-    if failed:
-        words = shlex.join(["lightlib", "experiment", "logs", f"{near(folder.path)}/{failed[0]}"])
-        lines.append(f"failed: trial {', '.join(map(str, failed[:10]))}{' …' * (len(failed) > 10)}; see {words}")
-    best = results.best
-    if best is None:
-        return "\n".join([*lines, "no trial has completed"])
-    if len(results.metrics) > 1:
-        return "\n".join([*lines, *(f"best: {_on_front(one)}" for one in results.front)])
-    lines.append(f"best: trial {best.number}, {results.metric} {best.metric:.6g} after {best.step:,} batches")
-    lines += [f"  {key}: {value}" for key, value in best.hparams.items()]
-    checkpoint = results.checkpoint(best)
-    if checkpoint is not None:
-        lines.append(f"  checkpoint: {near(checkpoint)}")
-    return "\n".join(lines)
-
-
-def _on_front(trial: Trial) -> str:
-    values = ", ".join(f"{name} {value:.6g}" for name, value in trial.metrics.items())
-    return f"trial {trial.number}, {values} after {trial.step:,} batches with {described(trial.hparams)}"
-
-
-def printed(text: str) -> None:
-    """Print a line at once."""
-    print(text, flush=True)

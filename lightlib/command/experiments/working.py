@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
+from lightlib.command.experiments.concluding import CANCELED, FAILED, conclude, printed, remove_logs
 from lightlib.command.experiments.names import folder_of, near
-from lightlib.command.experiments.running import CANCELED, FAILED, conclude, here, printed, until_done
+from lightlib.command.experiments.running import here, until_done
 from lightlib.command.experiments.stops import TIMED_OUT, moment, stopping
 from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
@@ -137,6 +138,7 @@ class _Several:
             return None
         searcher = config.searcher.name or config.searcher.class_path
         printed(f"{name}: {searcher}, {self._slots.total} {self._slots.kind} slots")
+        remove_logs(folder, config, ledger)
         self._open[worker] = folder, ledger
         return worker
 

@@ -29,7 +29,8 @@ class Retention(Part):
     """How long logs are kept.
 
     Attributes:
-        log_retention_days: Days after the end of a trial; 0: until the next cleanup, -1 (default): always.
+        log_retention_days: Days after the end of a trial; 0: until the next cleanup, -1 (default): always. A cleanup is
+            the start of a worker, and the end of the experiment.
     """
 
     section: ClassVar[str] = "retention_policy"

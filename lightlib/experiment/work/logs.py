@@ -206,6 +206,22 @@ def last(folder: Path, count: int) -> list[Line]:
     return [_parsed(one) for one in (complete or lines)[-count:]]
 
 
+def remove(folder: Path) -> int:
+    """Remove the log of an attempt; return how many files it had.
+
+    Args:
+        folder: Of the attempt, in which ``log.txt`` is.
+
+    Raises:
+        OSError: A file cannot be removed.
+    """
+    path = folder / "log.txt"
+    found = [one for one in (path, *(_older(path, number) for number in _numbers(path))) if one.exists()]
+    for one in found:
+        one.unlink(missing_ok=True)  # another worker may remove it at the same time
+    return len(found)
+
+
 def as_text(line: Line, colour: bool = False) -> str:
     r"""Return a line for a terminal: time, rank and text, with control characters except tabs escaped.
 
