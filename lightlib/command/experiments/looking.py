@@ -14,6 +14,7 @@ from typing import Any
 
 from lightlib.command.experiments.names import folder_of, near, trial_or_all
 from lightlib.errors import MisconfigurationException, closest, nearest
+from lightlib.experiment.machine.usage import Usage, usage_of
 from lightlib.experiment.work.checkpoints import checkpoints_of, messages_of
 from lightlib.experiment.work.folder import FILE, ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
@@ -104,17 +105,27 @@ def _text(value: Any) -> str:
 
 def trials(options: argparse.Namespace) -> int:
     """Print the trials of an experiment."""
-    results = results_of(folder_of(options.experiment))
+    folder = folder_of(options.experiment)
+    results, profiled = results_of(folder), folder.config.profiling.enabled
+    used = {one.number: usage_of(folder.attempts(one.number)) for one in results.trials if profiled}
     if options.json:
-        print(json.dumps([as_plain(one) for one in results.trials]))
+        usage = {number: {"usage": one._asdict()} for number, one in used.items()}
+        print(json.dumps([{**as_plain(one), **usage.get(one.number, {})} for one in results.trials]))
         return 0
-    rows = [("trial", "state", "attempts", *results.metrics, "batches", "hyperparameters")]
+    heads = ("peak MB", "CPU %") if profiled else ()
+    rows = [("trial", "state", "attempts", *results.metrics, "batches", *heads, "hyperparameters")]
     for one in results.trials:
         values = [f"{one.metrics[name]:.6g}" if one.metrics else "" for name in results.metrics]
         step = "" if one.step is None else f"{one.step:,}"
-        rows.append((str(one.number), one.state, str(one.attempts), *values, step, described(one.hparams)))
-    _print_table(rows, right=(0, *range(2, 4 + len(results.metrics))))
+        more = _of_usage(used[one.number]) if profiled else ()
+        rows.append((str(one.number), one.state, str(one.attempts), *values, step, *more, described(one.hparams)))
+    _print_table(rows, right=(0, *range(2, 4 + len(results.metrics) + len(heads))))
     return 0
+
+
+def _of_usage(usage: Usage) -> tuple[str, str]:
+    memory, cpu = usage.peak_memory_bytes, usage.mean_cpu_percent
+    return "" if memory is None else f"{memory / 1e6:,.0f}", "" if cpu is None else f"{cpu:.0f}"
 
 
 def best(options: argparse.Namespace) -> int:

@@ -17,16 +17,15 @@ from lightlib.experiment.messages import DECISIONS, FILE
 
 HOOK = "startup-hook.sh"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
-_OURS = ("checkpoints", JOB_FILE, "log.txt", FILE, DECISIONS)  # in the folder of an attempt
+_OURS = ("checkpoints", JOB_FILE, "log.txt", "usage.jsonl", FILE, DECISIONS)  # in the folder of an attempt
 # Keys that a run depends on and that are not supported yet, with the fix.
 _REFUSED = {
     "checkpoint_storage.type": "delete it: checkpoints are in the folder of the experiment.",
 }
-_WITHOUT_EFFECT = ("profiling.enabled",)
 
 
 def check_keys(config: ExperimentConfig) -> None:
-    """Refuse keys that this version reads and does not act on, if a run depends on them; warn of the rest.
+    """Refuse keys that this version reads and does not act on.
 
     Raises:
         ConfigError: The experiment has such a key.
@@ -35,9 +34,6 @@ def check_keys(config: ExperimentConfig) -> None:
         if _written(config, key):
             problem = "is not supported by `lightlib experiment run` yet."
             config.places.below(key).refuse(problem, "an experiment without it.", fix)
-    ignored = [key for key in _WITHOUT_EFFECT if _written(config, key)]
-    if ignored:
-        report.warn(f"These keys have no effect yet: {', '.join(ignored)}.")
 
 
 def _written(config: ExperimentConfig, key: str) -> bool:

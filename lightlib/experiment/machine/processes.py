@@ -27,6 +27,10 @@ class Running(Protocol):
     """A process that runs an attempt, in a session of its own."""
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
     def output(self) -> Connection:
         """All that it prints: a pipe, to be read and closed."""
 
@@ -61,17 +65,20 @@ class Forked:
         printed.close()
         self.ended: int | None = self._process.sentinel
 
+    @property
+    def pid(self) -> int:
+        found: int = self._process.pid
+        return found
+
     def exit_code(self) -> int | None:
         code: int | None = self._process.exitcode
         return code
 
     def send_signal(self, number: int) -> None:
-        assert self._process.pid is not None
-        _signal_group(self._process.pid, number)
+        _signal_group(self.pid, number)
 
     def clear(self) -> None:
-        assert self._process.pid is not None
-        _kill_rest(self._process.pid)
+        _kill_rest(self.pid)
 
 
 class Program:
@@ -107,6 +114,10 @@ class Program:
         os.close(write)
         self.output, self.ended = Connection(read, writable=False), None
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def exit_code(self) -> int | None:
         return self._process.poll()
 
@@ -140,6 +151,10 @@ class Contained:
         )
         os.close(write)
         self.output, self.ended = Connection(read, writable=False), None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def exit_code(self) -> int | None:
         return self._process.poll()

@@ -21,6 +21,7 @@ from lightlib.experiment.ledger.orders import Orders, give_order, orders_of
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
 from lightlib.experiment.machine import processes
+from lightlib.experiment.machine.profiling import Measured, Profiling
 from lightlib.experiment.machine.slots import Slot, Slots
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.searchers.values import value_of
@@ -106,6 +107,8 @@ class Worker:
         if not self._config.environment.image:
             processes.warm_up()
         self._heart.start()
+        if self._config.profiling.enabled:
+            Profiling(self._measured, self._ended, self._show).start()
 
     def close(self) -> None:
         """Kill the trials that still run, and leave no more signs of life."""
@@ -311,6 +314,11 @@ class Worker:
         if any(each.action == "exclude_node" for each in matched):
             self._ledger.write(one.attempt, EXCLUDED, socket.gethostname())
         return not any(each.action == "cancel_retries" for each in matched)
+
+    def _measured(self) -> list[Measured]:
+        """Return the trials to measure: processes in containers are not children of this one."""
+        here = list(self._here)
+        return [Measured(one.running.pid, one.folder, one.slots) for one in here if not one.job.container]
 
     # signs of life
     def _beat(self) -> None:

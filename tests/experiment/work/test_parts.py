@@ -134,11 +134,6 @@ def test_an_experiment_that_cannot_run_is_refused(tmp_path, slots, changes, mess
         check(config(**changes), tmp_path, slots)
 
 
-def test_keys_without_an_effect_warn(tmp_path, slots):
-    with pytest.warns(match=r"These keys have no effect yet: profiling\.enabled\."):
-        check(config(resources={"resource_pool": "a"}, profiling={"enabled": True}), tmp_path, slots)
-
-
 def test_shared_memory_that_is_not_there_warns():
     with pytest.warns(match=r"is 1\.1e\+12.* GiB, and .* GiB of shared memory"):
         check_machine(config(resources={"shm_size": "1048576P"}))

@@ -1,0 +1,84 @@
+"""Load: CPU time and memory of the processes of trials, from /proc, and of their GPUs, from torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from lightlib.experiment.machine.slots import Slot
+
+PROC = Path("/proc")
+
+
+class Load(NamedTuple):
+    """The load of a process and its descendants.
+
+    Attributes:
+        cpu_seconds: Of these processes, and of those of their children that have ended.
+        memory_bytes: That is resident; memory that processes share counts in each of them.
+    """
+
+    cpu_seconds: float
+    memory_bytes: int
+
+
+class _Process(NamedTuple):
+    parent: int
+    load: Load
+
+
+def loads(roots: Iterable[int], proc: Path = PROC) -> dict[int, Load]:
+    """Return the load of each of these processes with its descendants, by process id.
+
+    Args:
+        roots: Process ids. One that has ended is left out.
+        proc: The file system with a folder for each process. Default: that of this machine.
+
+    Raises:
+        OSError: There is no such file system.
+    """
+    found = {int(path.name): one for path in proc.iterdir() if path.name.isdecimal() and (one := _process(path))}
+    children: dict[int, list[int]] = {}
+    for pid, one in found.items():
+        children.setdefault(one.parent, []).append(pid)
+    return {root: _total(root, found, children) for root in roots if root in found}
+
+
+def _total(root: int, found: Mapping[int, _Process], children: Mapping[int, Sequence[int]]) -> Load:
+    members = [root]
+    for one in members:  # grows meanwhile
+        members += children.get(one, ())
+    each = [found[one].load for one in members]
+    return Load(sum(one.cpu_seconds for one in each), sum(one.memory_bytes for one in each))
+
+
+def _process(path: Path) -> _Process | None:
+    """Read the file of a process: its fields after the name, which may have spaces; see proc_pid_stat(5)."""
+    try:
+        fields = (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return None
+    seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return _Process(int(fields[1]), Load(seconds, int(fields[21]) * os.sysconf("SC_PAGE_SIZE")))
+
+
+def gpus(slots: Iterable[Slot]) -> list[dict[str, Any]]:
+    """Return the utilization in percent and the used bytes of the GPUs of a trial.
+
+    Raises:
+        ImportError: The package nvidia-ml-py is not installed, or that of ROCm.
+        RuntimeError: The driver does not answer.
+    """
+    return [
+        {
+            "device": one.number,
+            "utilization_percent": torch.cuda.utilization(one.number),
+            "memory_bytes": torch.cuda.device_memory_used(one.number),
+        }
+        for one in slots
+        if one.kind == "cuda"
+    ]
