@@ -45,6 +45,7 @@ class Job:
         min_checkpoint_period: As ``{unit: number}``; None for no period.
         initial_validation: Whether a new trial validates before its first step.
         debug: Whether the log level is DEBUG.
+        preload: Whether its process may be forked from one that has imported torch and lightlib.
     """
 
     trial: int
@@ -72,6 +73,7 @@ class Job:
     min_checkpoint_period: Mapping[str, int] | None = None
     initial_validation: bool = False
     debug: bool = False
+    preload: bool = True
 
     @property
     def function(self) -> str:

@@ -122,6 +122,8 @@ class Environment(Part):
         drop_capabilities: Linux capabilities that containers lose.
         proxy_ports: Ports of rank 0 that are reachable from outside of its container.
         pod_spec: Merged into the manifest of Kubernetes. Default: nothing.
+        preload: Whether a trial is forked from a process that has imported torch and lightlib. False: it starts as a
+            new interpreter. Default True.
     """
 
     section: ClassVar[str] = "environment"
@@ -135,6 +137,7 @@ class Environment(Part):
     drop_capabilities: tuple[str, ...] = key(checks.several(checks.text("MKNOD"), "MKNOD"), default=())
     proxy_ports: tuple[ProxyPort, ...] = key(checks.several(ProxyPort.read, 8080), default=())
     pod_spec: Mapping[str, Any] = key(checks.mapping, default={})
+    preload: bool = key(checks.flag, default=True)
 
     def variables(self, device: str) -> dict[str, str]:
         """Return the variables of a device type, ``"cpu"``, ``"cuda"`` or ``"rocm"``, by name.

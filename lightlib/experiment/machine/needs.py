@@ -18,10 +18,6 @@ from lightlib.experiment.messages import DECISIONS, FILE
 HOOK = "startup-hook.sh"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
 _OURS = ("checkpoints", JOB_FILE, "log.txt", "usage.jsonl", FILE, DECISIONS)  # in the folder of an attempt
-# Keys that a run depends on and that are not supported yet, with the fix.
-_REFUSED = {
-    "checkpoint_storage.type": "delete it: checkpoints are in the folder of the experiment.",
-}
 
 
 def check_keys(config: ExperimentConfig) -> None:
@@ -30,15 +26,9 @@ def check_keys(config: ExperimentConfig) -> None:
     Raises:
         ConfigError: The experiment has such a key.
     """
-    for key, fix in _REFUSED.items():
-        if _written(config, key):
-            problem = "is not supported by `lightlib experiment run` yet."
-            config.places.below(key).refuse(problem, "an experiment without it.", fix)
-
-
-def _written(config: ExperimentConfig, key: str) -> bool:
-    section, _, name = key.partition(".")
-    return getattr(getattr(config, section), name) not in (None, False, {})
+    if config.checkpoint_storage.type is not None:
+        problem, fix = "is not supported by `lightlib experiment run` yet.", "delete it: checkpoints are in its folder."
+        config.places.below("checkpoint_storage.type").refuse(problem, "an experiment without it.", fix)
 
 
 def check_machine(config: ExperimentConfig, *, contained: bool = False) -> None:

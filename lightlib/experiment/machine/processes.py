@@ -178,7 +178,7 @@ def start(job: Job, processes: int) -> Running:
     """
     if job.container:
         return Contained(job)
-    forks = "forkserver" in multiprocessing.get_all_start_methods() and processes == 1
+    forks = job.preload and "forkserver" in multiprocessing.get_all_start_methods() and processes == 1
     return Forked(job) if forks and (job.function or not job.command) else Program(job)
 
 

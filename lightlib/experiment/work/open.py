@@ -111,6 +111,7 @@ class Jobs:
             min_checkpoint_period=period.plain() if period else None,
             initial_validation=config.perform_initial_validation,
             debug=config.debug,
+            preload=config.environment.preload,
         )
         return job if self._containers is None else replace(job, container=self._container(job, slots))
 

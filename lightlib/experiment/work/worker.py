@@ -104,7 +104,7 @@ class Worker:
 
     def begin(self) -> None:
         """Prepare the start of trials, and leave signs of life from now on."""
-        if not self._config.environment.image:
+        if self._config.environment.preload and not self._config.environment.image:
             processes.warm_up()
         self._heart.start()
         if self._config.profiling.enabled:

@@ -136,7 +136,7 @@ from tests.experiment.given import error_of
                 ),
                 (
                     "one of add_capabilities, drop_capabilities, environment_variables,"
-                    " force_pull_image, image, pod_spec,"
+                    " force_pull_image, image, pod_spec, preload,"
                     " proxy_ports, registry_auth."
                 ),
                 "environment.registry_auth: …",

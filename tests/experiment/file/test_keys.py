@@ -91,6 +91,7 @@ KEYS: dict[str, tuple[Any, str, Any, str, str]] = {
         RegistryAuth(username="me", password="abc", serveraddress="r.example.org", email="me@example.org"), "me",
         "a mapping",
     ),
+    "environment.preload": (True, "false", False, "never", "true or false."),
     "environment.add_capabilities": ((), "[IPC_LOCK]", ("IPC_LOCK",), "IPC_LOCK", "a list."),
     "environment.drop_capabilities": ((), "[MKNOD]", ("MKNOD",), "{MKNOD: 1}", "a list."),
     "environment.proxy_ports": (

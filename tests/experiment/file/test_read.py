@@ -119,7 +119,7 @@ def test_the_stored_form_of_a_small_experiment() -> None:
         "checkpoint_policy": "best",
         "checkpoint_storage": {"save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 1},
         "resources": {"slots_per_trial": 1, "weight": 1, "is_single_node": False, "shm_size": 4294967296},
-        "environment": {"force_pull_image": False},
+        "environment": {"force_pull_image": False, "preload": True},
         "optimizations": {
             "aggregation_frequency": 1,
             "average_aggregated_gradients": True,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ pytest.importorskip("optuna")
 
 from lightlib.experiment.space import trial_seed
 from tests.experiment.work.project import MODEL, Project, trained
+from tests.experiment.work.test_worker import assert_as_torch
 
 pytestmark = pytest.mark.processes
 
@@ -129,6 +132,27 @@ def test_environment_code_hook_and_mounts(tmp_path):
     copied = {path.name for path in (project.experiment / ".context").iterdir()}
     assert copied >= {"model.py", "config.yaml", "search.yaml"}
     assert not copied & {"large.bin", "experiments", "seen"}
+
+
+def test_a_trial_without_preload_is_a_new_interpreter(tmp_path):
+    """It follows a variable that Python reads when it starts, and trains to the same weights."""
+    model = MODEL.replace(
+        "    def configure_optimizers(self):",
+        "    def on_fit_start(self):\n        print('hash', hash('lightlib'))\n\n    def configure_optimizers(self):",
+    )
+    project = Project(
+        tmp_path,
+        """
+        environment: {preload: false, environment_variables: [PYTHONHASHSEED=3]}
+        searcher: {name: random, metric: val_loss, max_trials: 1}
+        """,
+        model,
+    )
+    project.run()
+    words = [sys.executable, "-c", "print('hash', hash('lightlib'))"]
+    expected = subprocess.run(words, env={"PYTHONHASHSEED": "3"}, capture_output=True, text=True, check=True).stdout
+    assert expected.strip() in project.log(0)
+    assert_as_torch(project, 1)
 
 
 @pytest.mark.parametrize(
