@@ -49,6 +49,7 @@ class Program(warm.Child):
         new_session: Whether it leads a session of its own, as in a terminal of its own.
         starts: How many interpreters it starts itself, such as the other ranks: the first so many are forks as well.
         serves: Whether the fork server that it may start is a fork as well.
+        each_starts: How many interpreters each of these starts itself that is a fork, likewise.
 
     Attributes:
         stdout: What it prints.
@@ -64,6 +65,7 @@ class Program(warm.Child):
         new_session: bool = True,
         starts: int = 0,
         serves: bool = False,
+        each_starts: int = 0,
     ) -> None:
         out, its_out = os.pipe()
         err, its_err = (None, os.dup(its_out)) if merged else os.pipe()
@@ -74,7 +76,7 @@ class Program(warm.Child):
         with open(os.devnull) as nothing:
             streams = (nothing.fileno(), its_out, its_err)
             child = warm.fork(
-                _launch, words, starts, serves, streams=streams, env=env, cwd=cwd, new_session=new_session
+                _launch, words, starts, serves, each_starts, streams=streams, env=env, cwd=cwd, new_session=new_session
             )
         os.close(its_out)
         os.close(its_err)
@@ -129,10 +131,10 @@ def interpreter(*command: str | Path, **options: object) -> subprocess.Completed
 
 
 # in the program's process
-def _launch(words: list[str], starts: int, serves: bool) -> None:
+def _launch(words: list[str], starts: int, serves: bool, each_starts: int) -> None:
     if serves:
         fork_server.stock()
-    spares.stock(starts, _main)
+    spares.stock(starts, _main, each_starts)
     _main(words)
 
 

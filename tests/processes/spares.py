@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import pickle
@@ -13,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from lightlib.experiment.machine.processes import FOLLOW_WORKER
 from lightlib.launch.start.child import FOLLOW_PARENT
 from tests.processes import warm
 
@@ -21,7 +21,7 @@ _PR_SET_PDEATHSIG = 1
 _waiting: list[tuple[int, socket.socket]] = []
 
 
-def stock(number: int, run: Callable[[list[str]], None]) -> None:
+def stock(number: int, run: Callable[[list[str]], None], starts: int = 0) -> None:
     """Fork `number` spares of this process, which `subprocess.Popen` uses for ``[sys.executable, …]``.
 
     A spare is a child of this process, as the interpreter would be, and dies with this process. When there is none
@@ -30,12 +30,13 @@ def stock(number: int, run: Callable[[list[str]], None]) -> None:
     Args:
         number: How many.
         run: What a spare calls with the words behind ``python``.
+        starts: How many spares each of them has itself.
     """
     for _ in range(number):
         mine, its = socket.socketpair()
         pid = fork_waiting(mine)
         if pid == 0:
-            _wait(its, run)  # ends as a program does
+            _wait(its, run, starts)  # ends as a program does
             sys.exit()
         its.close()
         _waiting.append((pid, mine))
@@ -97,6 +98,8 @@ def _understood(args: list[str], variables: dict[str, str]) -> tuple[list[str], 
     follows = words[:4] == ["-I", "-S", "-c", FOLLOW_PARENT]  # how lightlib's own launcher starts a rank
     if follows:
         words = words[4:]
+    elif words[:3] == ["-c", FOLLOW_WORKER, sys.executable]:  # how a worker starts a trial of several processes
+        follows, words = True, words[3:]
     if words[:1] == ["-u"]:
         words = words[1:]
         variables["PYTHONUNBUFFERED"] = "1"
@@ -104,7 +107,7 @@ def _understood(args: list[str], variables: dict[str, str]) -> tuple[list[str], 
     return ([] if option else words), follows
 
 
-def _wait(connection: socket.socket, run: Callable[[list[str]], None]) -> None:
+def _wait(connection: socket.socket, run: Callable[[list[str]], None], starts: int) -> None:
     """Wait idle until this process is needed; then run."""
     for _, other in _waiting:
         other.close()
@@ -114,8 +117,8 @@ def _wait(connection: socket.socket, run: Callable[[list[str]], None]) -> None:
     if not request["follows"]:
         follow_no_one()
     warm.become(fds, request["env"], request["cwd"], new_session=request["new_session"])
-    with contextlib.suppress(AttributeError):
-        del subprocess.Popen._execute_child
+    subprocess.Popen._execute_child = _started
+    stock(starts, run)
     run(request["words"])
 
 

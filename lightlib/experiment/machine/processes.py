@@ -20,6 +20,7 @@ from lightlib.experiment.machine.containers import remove
 from lightlib.experiment.trial.forked import STOPS, WORKER, forked
 from lightlib.launch.start.child import following
 
+FOLLOW_WORKER = following(WORKER, "sys.argv[1:]")
 _WARM = "lightlib.experiment.trial.warm"
 
 
@@ -103,7 +104,7 @@ class Program:
         }
         words = job.command or (sys.executable, "-m", "lightlib.experiment.trial", str(path))
         self._process = subprocess.Popen(  # noqa: S603  the command of the experiment file
-            [sys.executable, "-c", following(WORKER, "sys.argv[1:]"), *words],
+            [sys.executable, "-c", FOLLOW_WORKER, *words],
             cwd=job.folder,
             env=variables,
             stdin=subprocess.DEVNULL,

@@ -111,9 +111,11 @@ class Project:
         folder: A new one.
         search: The lines of search.yaml that take the place of those in `SEARCH` with the same key.
         model: The lines of model.py.
+        slots: Of each trial.
     """
 
-    def __init__(self, folder: Path, search: str = "", model: str = MODEL) -> None:
+    def __init__(self, folder: Path, search: str = "", model: str = MODEL, slots: int = 1) -> None:
+        self._slots = slots
         self.folder, self.seen = folder, folder / "seen"
         self.locks = tempfile.mkdtemp()  # slots of its own; a short path, because it has sockets, too
         self.started: list[Program | subprocess.Popen[str]] = []
@@ -130,6 +132,7 @@ class Project:
 
     def write(self, search: str) -> None:
         lines = textwrap.dedent(search).strip().splitlines()
+        lines += [f"resources: {{slots_per_trial: {self._slots}}}"] if self._slots > 1 else []
         keys = {line.partition(":")[0] for line in lines if not line.startswith(" ")}
         rest = [line for line in SEARCH.strip().splitlines() if line.partition(":")[0] not in keys]
         (self.folder / "search.yaml").write_text("\n".join([*lines, *rest, ""]))
@@ -141,10 +144,13 @@ class Project:
     def start(self, *words: str, **variables: str) -> Program:
         """Start a command of `lightlib`, which leads a session.
 
-        It and the server from which its trials are forked are forks of the warm process, so that they import nothing.
+        It and the server from which its trials are forked are forks of the warm process, so that they import nothing;
+        so are the first twelve trials of several processes.
         """
+        # one more than ranks: jsonargparse asks an interpreter for its path
+        forks = {"starts": 12, "each_starts": self._slots} if self._slots > 1 else {}
         env = {**self.environment(), **variables}
-        process = Program("-m", "lightlib", *words, env=env, cwd=self.folder, merged=True, serves=True)
+        process = Program("-m", "lightlib", *words, env=env, cwd=self.folder, merged=True, serves=True, **forks)
         self.started.append(process)
         return process
 
@@ -194,7 +200,7 @@ class Project:
     def weights(self, trial: int) -> dict[str, torch.Tensor]:
         """Return the last weights of a trial; its last attempt may have had nothing left to train."""
         files = self.experiment.glob(f"trials/{trial:04d}/attempt-*/checkpoints/*.ckpt")
-        found = [torch.load(path, weights_only=True) for path in files if path.stem in ("interrupted", "last")]
+        found = [torch.load(path, weights_only=True) for path in files if path.stem.startswith(("interrupted", "last"))]
         return max(found, key=lambda one: one["global_step"])["state_dict"]
 
     def messages(self, trial: int, kind: str) -> list[dict]:

@@ -130,10 +130,10 @@ def test_two_processes_stop_and_pause_at_the_same_rung(tmp_path):
         project = Project(
             tmp_path / stop_once,
             f"""
-            resources: {{slots_per_trial: 2}}
             searcher: {{{ASHA}, max_trials: {trials}, max_rungs: 2, max_length: {{batches: 6}}, stop_once: {stop_once}}}
             """,
             logs_on_rank_0,
+            slots=2,
         )
         project.run()
         found = project.trials()
