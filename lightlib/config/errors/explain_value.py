@@ -7,6 +7,7 @@ import sys
 
 from lightlib.config.errors.invocation import Invocation, Setting, assignment, imported, plain
 from lightlib.config.errors.parser_message import ParserMessage, split_types
+from lightlib.core.setup.lightning_objects import fix_for_missing
 from lightlib.errors import MisconfigurationException, closest
 
 _EXAMPLES = {"int": "10", "float": "0.1", "bool": "true", "str": "text", "NoneType": "null", "dict": "{name: …}"}
@@ -41,6 +42,8 @@ def wrong_value(message: ParserMessage, invocation: Invocation) -> Misconfigurat
         fix = "name a class of a package that is allowed."
         if "'*' entry" in reason:
             fix = f"--allow {value.rpartition('.')[0]}, if you trust it and this configuration."
+    elif class_path:
+        fix = fix_for_missing(reason)
     return MisconfigurationException(
         f"{name} got {shown}{location.text}{reason}.{f' Did you mean {meant!r}?' if meant else ''}",
         expected=expected,

@@ -1,7 +1,8 @@
-"""Objects of a real Lightning that is installed: how to run the program that made them."""
+"""Objects of a real Lightning, and imports of one that is not installed: how to run their program."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 _ROOTS = ("lightning", "pytorch_lightning", "lightning_fabric")
@@ -24,6 +25,20 @@ def fix_for_lightnings(value: Any) -> str:
         "start the program by `lightlib compat run …`, or import it from lightlib: `import lightlib as L` instead of "
         f"`import {root} as L`."
     )
+
+
+def fix_for_missing(error: str) -> str:
+    """Return the fix for the message of a failed import of Lightning in a command of lightlib; empty for any other.
+
+    Example:
+        >>> fix_for_missing("No module named 'lightning.pytorch'")
+        'start it by `lightlib compat run -m lightlib …`, or import lightlib: `import lightlib as L`.'
+        >>> fix_for_missing("No module named 'pandas'")
+        ''
+    """
+    if not re.search(rf"No module named '({'|'.join(_ROOTS)})\b", error):
+        return ""
+    return "start it by `lightlib compat run -m lightlib …`, or import lightlib: `import lightlib as L`."
 
 
 def root_of_lightning(value: Any) -> str:

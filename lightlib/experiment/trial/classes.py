@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from lightlib.core.setup.lightning_objects import fix_for_missing
 from lightlib.errors import MisconfigurationException, nearest
 from lightlib.experiment.trial.modules import first_on_path
 
@@ -119,7 +120,7 @@ def imported(path: str, context: Path, written: str = "") -> Any:
             raise MisconfigurationException(
                 f"{written or path!r} cannot be imported: {type(error).__name__}: {error}",
                 expected=f"module.Class, which can be imported in {context}.",
-                fix="correct the class path, or the error in the module.",
+                fix=fix_for_missing(str(error)) or "correct the class path, or the error in the module.",
             ) from error
 
 

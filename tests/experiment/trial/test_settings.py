@@ -314,6 +314,11 @@ class TestBareHyperparameters:
         assert what == "'nowhere.Net' cannot be imported: ModuleNotFoundError: No module named 'nowhere'"
         assert expected.startswith("module.Class")
 
+    def test_a_class_of_lightning_needs_compat(self, tmp_path):
+        (tmp_path / "settings_test_pl.py").write_text("import pytorch_lightning.callbacks\n")
+        *_, fix = error(settings, {"model": "settings_test_pl.Net"}, {"lr": 0.1}, context=tmp_path)
+        assert fix.startswith("start it by `lightlib compat run -m lightlib …`")
+
 
 class TestLength:
     @pytest.mark.parametrize(
