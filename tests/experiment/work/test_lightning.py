@@ -12,9 +12,11 @@ pytest.importorskip("optuna")
 
 from lightlib.experiment.space import trial_seed
 from tests.experiment.work.project import MODEL, Project, trained, until
+from tests.experiment.work.test_rungs import validated
 
 pytestmark = pytest.mark.processes
-COMPAT = ("compat", "run", "-m", "lightlib", "experiment", "run", "search.yaml", "--slots", "2")
+SEARCH = ("experiment", "run", "search.yaml", "--slots", "2")
+COMPAT = ("compat", "run", "-m", "lightlib", *SEARCH)
 LIGHTNING = (
     MODEL.replace("import lightlib as L", "import lightning.pytorch as pl")
     .replace("L.Module", "pl.LightningModule")
@@ -49,19 +51,19 @@ cli.trainer.fit(cli.model, cli.datamodule, ckpt_path="last")
 """
 
 
-def finished_after_a_kill(project, *words):
+def finished_after_a_kill(project, start, words, attempts):
     """Kill the worker with all its processes while each trial is within an epoch; the same command continues."""
-    killed = project.start_interpreter(*words)
+    killed = start(*words)
     until(lambda: len(project.held()) == 2 or killed.poll() is not None)
     os.killpg(killed.pid, signal.SIGKILL)
     printed, _ = killed.communicate(timeout=300)
     assert killed.returncode == -signal.SIGKILL, printed
     project.let_go()
-    again = project.start_interpreter(*words)
+    again = start(*words)
     printed, _ = again.communicate(timeout=300)
     assert again.returncode == 0, printed
     found = project.trials()
-    assert [(one.state, one.attempts) for one in found] == [("completed", 2)] * 2, printed
+    assert [(one.state, one.attempts) for one in found] == [("completed", attempts)] * 2, printed
     return found
 
 
@@ -80,13 +82,14 @@ def test_a_project_of_lightning_needs_a_search_file_only(tmp_path):
         """
     )
     project.write("searcher: {name: random, metric: val_loss, max_trials: 2}")
-    for one in finished_after_a_kill(project, *COMPAT):
+    for one in finished_after_a_kill(project, project.start_interpreter, COMPAT, attempts=2):
         weights, losses = trained(one.hparams["lr"], trial_seed(7, one.number))
         assert all(torch.equal(project.weights(one.number)[name], value) for name, value in weights.items())
         assert one.metric == min(losses)
 
 
 def test_a_program_of_lightning_reports_to_the_search(tmp_path):
+    """The second attempt is killed, too: the third one has the checkpoints of both, and takes the newest."""
     project = Project(
         tmp_path,
         """
@@ -100,11 +103,12 @@ def test_a_program_of_lightning_reports_to_the_search(tmp_path):
         """
         seed_everything: 11
         trainer: {max_epochs: 3, accelerator: cpu, logger: false, enable_progress_bar: false}
-        model: {holds_at: [6]}
+        model: {holds_at: [6], dies_at: [10]}
         data: {batch_size: 8}
         """
     )
-    for one in finished_after_a_kill(project, "experiment", "run", "search.yaml", "--slots", "2"):
+    for one in finished_after_a_kill(project, project.start, SEARCH, attempts=3):
+        assert validated(project, one.number) == [4, 8, 12]
         weights, losses = trained(one.hparams["lr"], 11)
         assert all(torch.equal(project.weights(one.number)[name], value) for name, value in weights.items())
         assert one.metric == min(losses)
