@@ -75,12 +75,11 @@ class Configuration:
         points = GRID if self.ranks == 1 else "{type: categorical, vals: [0.1, 0.03, 0.01]}"
         grid = f"hyperparameters: {{lr: {points}}}\n" if self.search == "grid" else ""
         searcher = SEARCHES[self.search].format(trials=self.trials)
-        resources = f"resources: {{slots_per_trial: {self.ranks}}}"
-        return f"searcher: {{{searcher}}}\nmax_restarts: 99\n{grid}{resources}"
+        return f"searcher: {{{searcher}}}\nmax_restarts: 99\n{grid}"
 
     def project(self, folder: Path) -> Project:
         """Return a new project of it."""
-        return Project(folder, self.file, MODEL.replace("        step = self.global_step\n", SLOW))
+        return Project(folder, self.file, MODEL.replace("        step = self.global_step\n", SLOW), slots=self.ranks)
 
 
 ALL = [
