@@ -289,6 +289,10 @@ CASES = {
         animal got 'aquarium.Cat' (on the command line): No module named 'aquarium'.
           Expected: zoo.Animal or null.
           Fix: --animal=my_module.MyClass""",
+    "feed --animal pytorch_lightning.Trainer": """
+        animal got 'pytorch_lightning.Trainer' (on the command line): No module named 'pytorch_lightning'.
+          Expected: zoo.Animal or null.
+          Fix: start it by `lightlib compat run -m lightlib …`, or import lightlib: `import lightlib as L`.""",
     # missing arguments
     "feed --animal Cat": """
         zoo.Cat (on the command line) is missing 'lives'.

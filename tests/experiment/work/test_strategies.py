@@ -1,4 +1,4 @@
-"""Rungs of trials that shard the model, or read a stream, in two processes; against a plain loop of torch."""
+"""Rungs of trials of two processes that shard the model or read a stream, against a loop of torch."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Points(L.DataModule):
     ids=["fsdp", "pipeline", "stream", "stream with workers"],
 )
 def test_a_trial_stops_or_pauses_at_its_rung_and_continues_exactly(tmp_path, strategy, workers, readers):
-    """Two trials that begin alike; the second one has a tenth of the learning rate, and is worse at the rung."""
+    """Both trials have the same first weights; the second one has a tenth of the learning rate, and is worse."""
     found = {}
     for stop_once in ("true", "false"):
         project = Project(
