@@ -37,7 +37,7 @@ CAMPAIGNS := $(addprefix campaign-,kill torchrun files disk corruption s3 layout
 OPTIONS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-times slow check bench clean compat-clients campaigns $(CAMPAIGNS)
+.PHONY: help demo test test-fast test-times slow check bench bench-search clean compat-clients campaigns $(CAMPAIGNS)
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
@@ -50,6 +50,7 @@ help:
 	@echo 'make compat-clients   run packages built on Lightning with Lightning and with lightlib (minutes to install)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions, subjects of commits'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
+	@echo 'make bench-search  measure what a trial of a search costs over its objective (five minutes)'
 	@echo 'make clean   remove the environment and what the tools left'
 
 demo: $(VENV)/.examples
@@ -88,6 +89,9 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.examples
 	@$(BIN)/python -m benchmarks
+
+bench-search: $(VENV)/.test
+	@$(BIN)/python -m benchmarks --only search
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -9,15 +9,18 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from time import time
 
 from benchmarks.measure import Result, Row, Size, Target
+from benchmarks.peers import NOT_INSTALLED
 
 __all__ = ["run"]
 
 ROOT = Path(__file__).parents[1]
+POSTGRESQL, RAY, HYDRA = "BENCH_POSTGRESQL", "BENCH_RAY", "BENCH_HYDRA"  # variables of the environment
 _COST, _START = "s of a trial over its objective", "s until the first trial begins"
 _OBJECTIVE = """
 import time
@@ -140,20 +143,25 @@ class Peer:
     @property
     def note(self) -> str:
         """Why it is not measured; empty if it is."""
-        return f"{self.needs} is not set" if self.needs and self.needs not in os.environ else ""
+        if self.needs and self.needs not in os.environ:
+            return f"{self.needs} is not set"
+        return "" if self.needs in (RAY, HYDRA) or find_spec("optuna") else NOT_INSTALLED
 
     @property
     def environment(self) -> dict[str, str]:
         variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         variables.pop("LIGHTLIB_STORAGE", None)
-        return {**variables, "LIGHTLIB_STORAGE": os.environ[self.needs]} if self.needs == _DATABASE else variables
+        return {**variables, "LIGHTLIB_STORAGE": os.environ[self.needs]} if self.needs == POSTGRESQL else variables
 
 
-_DATABASE = "BENCH_POSTGRESQL"
-OPTUNA, FOLDER = Peer("Optuna", _OPTUNA), Peer("lightlib, folder", _LIGHTLIB)
-DATABASE = Peer("lightlib, PostgreSQL", _LIGHTLIB, _DATABASE)
-RAY, HYDRA = Peer("Ray Tune", _RAY, "BENCH_RAY"), Peer("Hydra's Optuna sweeper", _HYDRA, "BENCH_HYDRA", at_once=1)
-PEERS = (OPTUNA, FOLDER, DATABASE, RAY, HYDRA)
+FOLDER, DATABASE = Peer("lightlib, folder", _LIGHTLIB), Peer("lightlib, PostgreSQL", _LIGHTLIB, POSTGRESQL)
+PEERS = (
+    Peer("Optuna", _OPTUNA),
+    FOLDER,
+    DATABASE,
+    Peer("Ray Tune", _RAY, RAY),
+    Peer("Hydra's Optuna sweeper", _HYDRA, HYDRA, at_once=1),
+)
 
 
 def run(size: Size) -> Iterator[Result]:
@@ -181,7 +189,7 @@ def _measured(peer: Peer, trials: int, seconds: float) -> tuple[float, float]:
         (folder / "bench.py").write_text(peer.program, encoding="utf-8")
         (folder / ".detignore").write_text("experiments/\ntimes\n", encoding="utf-8")
         began = time()
-        python = os.environ[peer.needs] if peer.needs and peer.needs != _DATABASE else sys.executable
+        python = os.environ[peer.needs] if peer.needs in (RAY, HYDRA) else sys.executable
         words = [python, "-W", "ignore", "bench.py", str(folder), str(trials), f"bench-{uuid.uuid4().hex[:8]}"]
         done = subprocess.run(words, cwd=folder, env=peer.environment, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -1,4 +1,4 @@
-"""The end of an experiment on the command line: its results, its page, and what is removed."""
+"""The end of an experiment on the command line: its results, its page, and logs that are removed."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _begin(options: argparse.Namespace, slots: Slots, *, works: bool) -> tuple[E
     context = Path(options.context) if options.context else path.parent
     check(config, folder.context if folder.exists else context, slots, works=works)
     first = None if folder.exists else weights.find(config)
-    return folder, folder.begin(config, context, first, Database.chosen(options.storage))
+    return folder, folder.begin(config, context, first, Database.chosen(options.storage, new=not folder.exists))
 
 
 def here(

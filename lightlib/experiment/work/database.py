@@ -34,8 +34,12 @@ class Database:
     host: str
 
     @classmethod
-    def chosen(cls, option: str | None) -> Database | None:
+    def chosen(cls, option: str | None, *, new: bool) -> Database | None:
         """Return the database that `--storage` or ``LIGHTLIB_STORAGE`` names; None for neither.
+
+        Args:
+            option: The value of ``--storage``.
+            new: Whether the experiment is to begin. Then the database must answer at once: its name may be wrong.
 
         Raises:
             MisconfigurationException: It is not a URL, the option has a password, or the database cannot be used.
@@ -59,8 +63,10 @@ class Database:
         kind, found, path = url.partition(":///")
         if found and kind.startswith("sqlite"):
             url = f"{kind}:///{Path(path).absolute()}"
-        with open_storage(url):
-            return cls(_without_password(url), uuid.uuid4().hex, socket.gethostname())
+        if new:
+            with open_storage(url):
+                pass
+        return cls(_without_password(url), uuid.uuid4().hex, socket.gethostname())
 
     @classmethod
     def of(cls, folder: Path) -> Database | None:

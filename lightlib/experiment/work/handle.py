@@ -220,7 +220,7 @@ def run(
     folder = ExperimentFolder.of(settings, root)
     check(settings, folder.context if folder.exists else code, given)
     first = None if folder.exists else weights.find(settings)
-    folder.begin(settings, code, first, Database.chosen(storage))
+    folder.begin(settings, code, first, Database.chosen(storage, new=not folder.exists))
     words = ["work", str(folder.path)]
     if not isinstance(source, Mapping):  # a file may have secrets, which its copy in the folder has not
         more = [word for one in changes for word in ("--config", one)]

@@ -27,12 +27,12 @@ WITHOUT = "postgresql+psycopg://me@host/db"
 
 @pytest.fixture
 def sqlite(tmp_path):
-    return Database.chosen(f"sqlite:///{tmp_path}/ledger.db")
+    return Database.chosen(f"sqlite:///{tmp_path}/ledger.db", new=True)
 
 
 def test_without_a_name_the_ledger_is_in_the_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("LIGHTLIB_STORAGE", raising=False)
-    assert Database.chosen(None) is None
+    assert Database.chosen(None, new=True) is None
     assert Database.of(tmp_path) is None
 
 
@@ -46,19 +46,25 @@ def test_without_a_name_the_ledger_is_in_the_folder(tmp_path, monkeypatch):
 )
 def test_a_storage_that_cannot_be_used_is_refused(option, message):
     with pytest.raises(MisconfigurationException, match=message) as error:
-        Database.chosen(option)
+        Database.chosen(option, new=True)
     assert "secret" not in str(error.value)
 
 
 def test_a_storage_that_does_not_answer_is_refused():
     pytest.importorskip("psycopg")
     with pytest.raises(StorageUnreachable, match="does not answer"):
-        Database.chosen("postgresql+psycopg://me@localhost:1/db")
+        Database.chosen("postgresql+psycopg://me@localhost:1/db", new=True)
+
+
+def test_an_experiment_that_has_begun_waits_for_its_storage():
+    """Its worker may be started again while the database is down."""
+    url = "postgresql+psycopg://me@localhost:1/db"
+    assert Database.chosen(url, new=False).url == url
 
 
 def test_a_relative_file_is_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert Database.chosen("sqlite:///ledger.db").url == f"sqlite:///{tmp_path}/ledger.db"
+    assert Database.chosen("sqlite:///ledger.db", new=True).url == f"sqlite:///{tmp_path}/ledger.db"
 
 
 def test_passwords_are_in_the_environment_only(tmp_path, monkeypatch):
@@ -75,7 +81,7 @@ def test_passwords_are_in_the_environment_only(tmp_path, monkeypatch):
 
 def test_the_environment_names_the_storage(tmp_path, monkeypatch):
     monkeypatch.setenv("LIGHTLIB_STORAGE", f"sqlite:///{tmp_path}/ledger.db")
-    assert Database.chosen(None).url == f"sqlite:///{tmp_path}/ledger.db"
+    assert Database.chosen(None, new=True).url == f"sqlite:///{tmp_path}/ledger.db"
 
 
 def test_two_experiments_of_one_name_do_not_share_a_ledger(sqlite):
