@@ -25,11 +25,11 @@ from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import ROOT, ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results
-from lightlib.experiment.work.sharing import Sharing
+from lightlib.experiment.work.scheduler import Scheduler
 from lightlib.experiment.work.worker import Show
 
 _ENGINES = {"slurm": slurm.submit, "kubernetes": kubernetes.submit}
-Open = Callable[[Show], AbstractContextManager[tuple[Sharing | ray.RayWorkers, Ledger]]]
+Open = Callable[[Show], AbstractContextManager[tuple[Scheduler | ray.RayWorkers, Ledger]]]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -131,9 +131,9 @@ def here(
     """Return the slots of this process as a text, and the function that opens an experiment for work on them."""
 
     @contextmanager
-    def open_(show: Show) -> Iterator[tuple[Sharing, Ledger]]:
+    def open_(show: Show) -> Iterator[tuple[Scheduler, Ledger]]:
         with open_worker(folder, config, slots, show, patience=options.storage_patience) as (worker, ledger):
-            yield Sharing([worker]), ledger
+            yield Scheduler([worker]), ledger
 
     return f"{slots.total} {slots.kind} slots", open_
 

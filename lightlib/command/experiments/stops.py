@@ -13,7 +13,7 @@ from typing import Any
 
 from lightlib.command.experiments.until import calling_at, moment_of
 from lightlib.experiment.engines import ray
-from lightlib.experiment.work.sharing import Sharing
+from lightlib.experiment.work.scheduler import Scheduler
 from lightlib.experiment.work.worker import Show
 
 TIMED_OUT = 124  # the exit code of `timeout`
@@ -29,7 +29,7 @@ def moment(until: str | None) -> datetime | None:
 
 
 @contextmanager
-def stopping(worker: Sharing | ray.RayWorkers, show: Show, until: datetime | None) -> Iterator[list[int]]:
+def stopping(worker: Scheduler | ray.RayWorkers, show: Show, until: datetime | None) -> Iterator[list[int]]:
     """Let Ctrl-C, SIGTERM and a time stop a worker; yields the exit codes of those that have arrived."""
     stops: list[int] = []
     lock = threading.RLock()  # the time does not stop a worker again that a signal stops at the same moment

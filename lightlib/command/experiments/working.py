@@ -22,7 +22,7 @@ from lightlib.experiment.work.folder import FILE, ROOT, ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results
-from lightlib.experiment.work.sharing import Sharing
+from lightlib.experiment.work.scheduler import Scheduler
 from lightlib.experiment.work.worker import Worker
 
 _FIND = 5.0  # seconds between two looks for experiments that have begun
@@ -66,9 +66,9 @@ def _work_on_several(
 ) -> int:
     with ExitStack() as stack:
         several = _Several(folders, slots, options, stack)
-        sharing = Sharing(several.find(), several.find, several.end)
-        stops = stack.enter_context(stopping(sharing, printed, until))
-        sharing.run()
+        scheduler = Scheduler(several.find(), several.find, several.end)
+        stops = stack.enter_context(stopping(scheduler, printed, until))
+        scheduler.run()
         if not several.codes:
             printed(f"There is nothing to do in {options.root}.")
         if stops and not (stops == [TIMED_OUT] and several.are_over):

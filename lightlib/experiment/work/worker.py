@@ -41,7 +41,7 @@ NewJob = Callable[[Attempt, Snapshot, Sequence[Slot]], Job]
 
 
 class Worker:
-    """Runs the trials of one experiment on this machine, as `Sharing` asks it to.
+    """Runs the trials of one experiment on this machine, as `Scheduler` asks it to.
 
     Any number of workers share the same ledger.
 

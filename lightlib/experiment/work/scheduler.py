@@ -1,4 +1,4 @@
-"""Sharing: runs workers of several experiments on the same slots, until nothing is left."""
+"""Scheduler: runs workers of several experiments on the same slots, until nothing is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _raised(_: Worker, error: LightlibError | None) -> None:
         raise error
 
 
-class Sharing:
+class Scheduler:
     """Runs the workers of one or several experiments on the same slots.
 
     A free slot goes to the experiment with the smallest number as its priority; among equal ones to that which uses the

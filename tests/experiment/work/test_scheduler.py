@@ -12,7 +12,7 @@ pytest.importorskip("optuna")
 
 from lightlib.errors import LightlibError
 from lightlib.experiment.file import read
-from lightlib.experiment.work.sharing import Sharing
+from lightlib.experiment.work.scheduler import Scheduler
 from lightlib.experiment.work.worker import Worker
 from tests.experiment.work.project import MODEL, Project, until
 from tests.experiment.work.test_worker import assert_as_torch
@@ -75,13 +75,13 @@ class Fake:
 
 def test_a_smaller_priority_is_first():
     free, log = [None] * 2, []
-    Sharing([Fake("a", free, log, 3), Fake("b", free, log, 3, priority=1)]).run()
+    Scheduler([Fake("a", free, log, 3), Fake("b", free, log, 3, priority=1)]).run()
     assert log == ["begin a", "begin b", *"bb", *"ba", *"aa"]
 
 
 def test_experiments_share_slots_by_their_weights():
     free, log = [None] * 4, []
-    Sharing([Fake("a", free, log, 8), Fake("b", free, log, 8, weight=3.0)]).run()
+    Scheduler([Fake("a", free, log, 8), Fake("b", free, log, 8, weight=3.0)]).run()
     first = "".join(log[2:6])
     assert (first.count("a"), first.count("b")) == (1, 3)
     assert first[0] == "a"  # of equal ones the oldest
@@ -90,25 +90,25 @@ def test_experiments_share_slots_by_their_weights():
 def test_an_experiment_that_fails_does_not_end_the_rest():
     free, log, ended = [None] * 2, [], []
     fails, works = Fake("a", free, log, fails=True), Fake("b", free, log)
-    Sharing([fails, works], ended=lambda one, error: ended.append((one.name, str(error)))).run()
+    Scheduler([fails, works], ended=lambda one, error: ended.append((one.name, str(error)))).run()
     assert ended == [("a", "a fails"), ("b", "None")]
     assert (fails.closed, fails.left_rest, works.closed, works.left_rest) == (True, False, True, True)
     with pytest.raises(LightlibError, match="a fails"):
-        Sharing([Fake("a", [None], [], fails=True)]).run()
+        Scheduler([Fake("a", [None], [], fails=True)]).run()
 
 
 def test_a_worker_that_is_found_after_a_signal_stops():
-    sharing = Sharing([])
+    scheduler = Scheduler([])
     new = [Fake("a", [None], [])]
     found = iter([new, []])
 
     def find():
-        sharing.stop()
+        scheduler.stop()
         return next(found)
 
-    sharing._new = [Fake("first", [None], [], 1)]
-    sharing._find = find
-    sharing.run()
+    scheduler._new = [Fake("first", [None], [], 1)]
+    scheduler._find = find
+    scheduler.run()
     assert (new[0].stops, new[0].left, new[0].closed) == (1, 4, True)
 
 
