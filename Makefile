@@ -50,7 +50,7 @@ help:
 	@echo 'make compat-clients   run packages built on Lightning with Lightning and with lightlib (minutes to install)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions, subjects of commits'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
-	@echo 'make bench-search  measure what a trial of a search costs over its objective (five minutes)'
+	@echo 'make bench-search  measure what a trial of a search costs over its objective, and in its storage (ten minutes)'
 	@echo 'make clean   remove the environment and what the tools left'
 
 demo: $(VENV)/.examples
@@ -91,7 +91,7 @@ bench: $(VENV)/.examples
 	@$(BIN)/python -m benchmarks
 
 bench-search: $(VENV)/.test
-	@$(BIN)/python -m benchmarks --only search
+	@$(BIN)/python -m benchmarks --only search ledger
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

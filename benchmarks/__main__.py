@@ -21,6 +21,7 @@ from benchmarks import (
     evaluation,
     first_step,
     imports,
+    ledger,
     search,
     step,
     strategies,
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "strategies": strategies.run,
     "checkpoints": checkpoints.run,
     "search": search.run,
+    "ledger": ledger.run,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

@@ -37,7 +37,8 @@ hand around it, and that of a round is the median over {large} steps, in {fewer}
 
 A search runs 40 trials that sleep for a second, two at a time; Hydra's sweeper one at a time. The cost of a trial is
 the time from the first to the last, per trial, less its share of the sleep. Each program is started three times, in
-turns. Interpreters and a database are given: BENCH_RAY and BENCH_HYDRA (paths), BENCH_POSTGRESQL (a URL).
+turns. Interpreters and a database are given: BENCH_RAY and BENCH_HYDRA (paths), BENCH_POSTGRESQL (a URL). In the
+storage a trial is created, claimed, reports three times and ends; workers are processes that begin at once.
 """
 
 

@@ -8,7 +8,19 @@ import sys
 
 import pytest
 
-from benchmarks import calls, checkpoints, end_to_end, evaluation, first_step, imports, peers, search, step, table
+from benchmarks import (
+    calls,
+    checkpoints,
+    end_to_end,
+    evaluation,
+    first_step,
+    imports,
+    ledger,
+    peers,
+    search,
+    step,
+    table,
+)
 from benchmarks.__main__ import main
 from benchmarks.measure import Row, Size, Target
 from benchmarks.peers import LIGHTLIB, LIGHTNING, NOT_INSTALLED, PLAIN, Peer
@@ -142,6 +154,19 @@ def test_search(monkeypatch):
     ] * 2
     assert target.value == rows[0].median
     assert rows[2].median > 0
+
+
+@pytest.mark.processes
+def test_ledger(monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.delenv("BENCH_POSTGRESQL", raising=False)
+    results = list(ledger.run(SMALLEST))
+    rows = [one for one in results if isinstance(one, Row)]
+    measured = [row for row in rows if row.values]
+    assert [row.who for row in measured] == ["Optuna", "lightlib"] * 2
+    assert all(row.median > 0 for row in measured)
+    assert {row.note for row in rows if not row.values} == {"BENCH_POSTGRESQL is not set"}
+    assert [one.limit for one in results if isinstance(one, Target)] == [2.0, 1.5]
 
 
 def test_evaluation():
