@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lightlib import distributed as distributed
     from lightlib import errors as errors
     from lightlib import evaluation as evaluation
+    from lightlib import experiment as experiment
     from lightlib import fabric as fabric
     from lightlib import launch as launch
     from lightlib import loggers as loggers
@@ -82,8 +83,8 @@ _get, _names = lazy.attributes(
         "training_length": "core.setup.length",
     },
     (
-        "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "fabric", "launch",
-        "loggers", "optim", "paths", "precision", "profilers", "samplers", "strategies", "testing",
+        "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "experiment", "fabric",
+        "launch", "loggers", "optim", "paths", "precision", "profilers", "samplers", "strategies", "testing",
     ),
 )  # fmt: skip
 

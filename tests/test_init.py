@@ -13,7 +13,8 @@ from lightlib import lazy
 from tests.processes import programs
 
 PACKAGES = (
-    "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "fabric", "launch",
+    "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "experiment", "fabric",
+    "launch",
     "loggers", "optim", "paths", "precision", "profilers", "samplers", "strategies", "testing",
 )  # fmt: skip
 
