@@ -26,7 +26,7 @@ from lightlib.experiment.work.folder import ROOT, ExperimentFolder
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results
 from lightlib.experiment.work.scheduler import Scheduler
-from lightlib.experiment.work.worker import Show
+from lightlib.experiment.work.worker import Show, warm_up
 
 _ENGINES = {"slurm": slurm.submit, "kubernetes": kubernetes.submit}
 Open = Callable[[Show], AbstractContextManager[tuple[Scheduler | ray.RayWorkers, Ledger]]]
@@ -39,10 +39,9 @@ def run(options: argparse.Namespace) -> int:
     if options.on == "ray":
         return _run_on_ray(options, until)
     if options.on != "local":
-        folder, config = _begin(options, Slots.of_machine("auto"), works=False)
+        folder, config, _ = _begin(options, works=False)
         return _submit(options.on, folder, config, options.workers)
-    slots = Slots.of_machine(options.slots)
-    folder, config = _begin(options, slots, works=True)
+    folder, config, slots = _begin(options, works=True)
     return until_done(folder, config, *here(folder, config, slots, options), command_of(options), until)
 
 
@@ -56,7 +55,7 @@ def command_of(options: argparse.Namespace, *more: str) -> str:
 
 def _run_on_ray(options: argparse.Namespace, until: datetime | None) -> int:
     ray.require_ray()
-    folder, config = _begin(options, Slots.of_machine("auto"), works=False)
+    folder, config, _ = _begin(options, works=False)
     address = ["--address", options.address] if options.address else []
     again = command_of(options, "--on", "ray", "--workers", str(options.workers), *address)
 
@@ -103,12 +102,12 @@ def _submit(engine: str, folder: ExperimentFolder, config: ExperimentConfig, wor
 
 def create(options: argparse.Namespace) -> int:
     """Begin an experiment; workers run its trials."""
-    folder, _ = _begin(options, Slots.of_machine("auto"), works=False)
+    folder, *_ = _begin(options, works=False)
     printed(f"{near(folder.path)} has begun. {worker_of(folder)}")
     return 0
 
 
-def _begin(options: argparse.Namespace, slots: Slots, *, works: bool) -> tuple[ExperimentFolder, ExperimentConfig]:
+def _begin(options: argparse.Namespace, *, works: bool) -> tuple[ExperimentFolder, ExperimentConfig, Slots]:
     path = Path(options.file)
     if not path.is_file():
         beside = [str(one) for one in path.parent.glob("*.y*ml")]
@@ -118,11 +117,15 @@ def _begin(options: argparse.Namespace, slots: Slots, *, works: bool) -> tuple[E
             fix=f"lightlib experiment {options.action} {shlex.quote(closest(options.file, beside) or 'search.yaml')}",
         )
     config = read(path, options.config)
+    if works:
+        warm_up(config)
+    slots = Slots.of_machine(options.slots if works else "auto")
     folder = ExperimentFolder.of(config, options.root)
     context = Path(options.context) if options.context else path.parent
     check(config, folder.context if folder.exists else context, slots, works=works)
     first = None if folder.exists else weights.find(config)
-    return folder, folder.begin(config, context, first, Database.chosen(options.storage, new=not folder.exists))
+    begun = folder.begin(config, context, first, Database.chosen(options.storage, new=not folder.exists))
+    return folder, begun, slots
 
 
 def here(

@@ -23,7 +23,7 @@ from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.open import check, open_worker
 from lightlib.experiment.work.results import Results
 from lightlib.experiment.work.scheduler import Scheduler
-from lightlib.experiment.work.worker import Worker
+from lightlib.experiment.work.worker import Worker, warm_up
 
 _FIND = 5.0  # seconds between two looks for experiments that have begun
 
@@ -38,9 +38,11 @@ def work(options: argparse.Namespace) -> int:
             fix="`lightlib experiment list` lists those that there are.",
         )
     folders = [folder_of(one) for one in dict.fromkeys(names)]
+    configs = [folder.config for folder in folders]
+    for config in configs:
+        warm_up(config)
     slots = Slots.of_machine(options.slots)
-    for folder in folders:
-        config = folder.config
+    for folder, config in zip(folders, configs, strict=True):
         check(config, folder.context, slots)
         if not _is_of(config, pool):
             config.places.below("resources.resource_pool").refuse(
@@ -52,8 +54,7 @@ def work(options: argparse.Namespace) -> int:
     root = [] if names or options.root == ROOT else ["--root", options.root]
     again = shlex.join(["lightlib", "experiment", "work", *names, *more, *root])
     if len(folders) == 1:
-        config = folders[0].config
-        return until_done(folders[0], config, *here(folders[0], config, slots, options), again, until)
+        return until_done(folders[0], configs[0], *here(folders[0], configs[0], slots, options), again, until)
     return _work_on_several(folders, slots, options, again, until)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from lightlib.experiment.machine.slots import Slot
 
 PROC = Path("/proc")
@@ -73,6 +71,8 @@ def gpus(slots: Iterable[Slot]) -> list[dict[str, Any]]:
         ImportError: The package nvidia-ml-py is not installed, or that of ROCm.
         RuntimeError: The driver does not answer.
     """
+    import torch  # optional: torch, which takes seconds
+
     return [
         {
             "device": one.number,

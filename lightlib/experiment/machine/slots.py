@@ -11,10 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-import torch
 from typing_extensions import Self
 
-from lightlib.accelerators import CUDAAccelerator, MPSAccelerator
 from lightlib.errors import MisconfigurationException
 
 _EXPECTED = "'auto' (all), how many ('2'), or their numbers ('0,1,3'; '1,' for number 1 alone)."
@@ -165,6 +163,8 @@ def variables(slots: Sequence[Slot]) -> dict[str, str]:
 
 # the slots of this machine
 def _of_machine() -> list[Slot]:
+    from lightlib.accelerators import CUDAAccelerator, MPSAccelerator  # optional: torch, which takes seconds
+
     for kind, count in (("cuda", CUDAAccelerator.auto_device_count()), ("mps", MPSAccelerator.auto_device_count())):
         if count:
             return [Slot(kind, number) for number in range(count)]
@@ -177,6 +177,8 @@ def _cores() -> list[int]:
 
 def _visible_variable() -> str:
     """Return the variable by which torch's build selects GPUs: ROCm prefers its own one where it is set."""
+    import torch  # optional: torch, which takes seconds
+
     name = "HIP_VISIBLE_DEVICES"
     return name if torch.version.hip is not None and name in os.environ else "CUDA_VISIBLE_DEVICES"
 

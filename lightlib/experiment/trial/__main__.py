@@ -5,12 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch
-
 from lightlib.experiment.job import Job
 from lightlib.experiment.trial.program import run
 
 if __name__ == "__main__":
-    given = Job.from_json(Path(sys.argv[1]).read_text())
-    torch.set_num_threads(given.threads)
-    run(given)
+    run(Job.from_json(Path(sys.argv[1]).read_text()))

@@ -8,8 +8,6 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-import torch
-
 from lightlib.experiment.job import STORAGE, Job
 
 WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
@@ -35,8 +33,7 @@ def forked(text: str, output: Connection, parent: int) -> None:
     job = Job.from_json(text)
     os.environ.pop(STORAGE, None)
     os.environ.update(job.variables)
-    torch.set_num_threads(job.threads)
-    from lightlib.experiment.trial.program import run  # optional: jsonargparse, which the worker does not need
+    from lightlib.experiment.trial.program import run  # optional: torch, which the worker does not need
 
     run(job)
 

@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import torch
+
 from lightlib.callbacks.callback import Callback
 from lightlib.cli import LightningCLI
 from lightlib.core.module.loading import load_weights
@@ -66,6 +68,7 @@ def run(job: Job) -> None:
     os.chdir(job.folder)
     sys.path.insert(0, job.context)
     sys.argv = ["lightlib"]
+    torch.set_num_threads(job.threads)
     if job.debug:
         logging.getLogger("lightlib").setLevel(logging.DEBUG)
     messages = messages_of(job)

@@ -104,8 +104,7 @@ class Worker:
 
     def begin(self) -> None:
         """Prepare the start of trials, and leave signs of life from now on."""
-        if self._config.environment.preload and not self._config.environment.image:
-            processes.warm_up()
+        warm_up(self._config)
         self._heart.start()
         if self._config.profiling.enabled:
             Profiling(self._measured, self._ended, self._show).start()
@@ -334,6 +333,12 @@ class Worker:
                     continue
                 if lost and one in self._here:
                     one.lose()
+
+
+def warm_up(config: ExperimentConfig) -> None:
+    """Start the process from which trials are forked, if they are; it imports torch meanwhile."""
+    if config.environment.preload and not config.environment.image:
+        processes.warm_up()
 
 
 def _stored(value: float, smaller_is_better: bool) -> float:
