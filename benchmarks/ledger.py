@@ -1,4 +1,4 @@
-"""(j) Milliseconds of storage that a trial of a search takes, with one worker and with many at once."""
+"""(j) The storage of a search: ms of a trial, with one worker and with many; seconds to open it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ POSTGRESQL = "BENCH_POSTGRESQL"  # a variable of the environment: the URL of a d
 REPORTS = 3
 _OPTUNA, _LIGHTLIB = "Optuna", "lightlib"
 _WHAT = "ms of storage per trial: {place}, {workers} workers with {each} trials"
+_OPENED = "s to open {trials} trials with {reports} reports each, in a folder"
 Work = Callable[[str, str, int, int], None]
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Yield the time of a trial in the storage: of Optuna's ask, report and tell, and of lightlib's ledger."""
+    """Yield the time of a trial in the storage: by Optuna's study, and by lightlib's ledger."""
     quick = size.fewer_rounds == 1
     for workers, each, limit in ((1, 5 if quick else 100, 2.0), (2 if quick else 64, 2 if quick else 8, 1.5)):
         for place in ("folder", "PostgreSQL"):
@@ -44,6 +45,11 @@ def run(size: Size) -> Iterator[Result]:
             if not note:
                 share = median(times[_LIGHTLIB]) / median(times[_OPTUNA])
                 yield Target(f"{what}: share of Optuna's", share, limit, "")
+    if not _note("folder"):
+        trials, reports = (10, 5) if quick else (1000, 100)
+        what, values = _OPENED.format(trials=trials, reports=reports), _opened(trials, reports, size.processes)
+        yield Row(what, _LIGHTLIB, values, "s")
+        yield Target(what, median(values), 3.0, "s")
 
 
 def _note(place: str) -> str:
@@ -98,7 +104,24 @@ def _storage_of_optuna(place: str) -> str | BaseStorage:
     return place if "://" in place else JournalStorage(JournalFileBackend(str(Path(place) / "journal.log")))
 
 
-def _with_lightlib(place: str, name: str, each: int, workers: int) -> None:
+def _opened(trials: int, reports: int, times: int) -> list[float]:
+    """Return the seconds of reading an experiment from its folder."""
+    from lightlib.experiment.ledger.ledger import Ledger  # optional: optuna
+    from lightlib.experiment.ledger.storage import Patience, open_storage  # optional: optuna
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        _with_lightlib(folder, "bench", trials, 1, reports)
+        for _ in range(times):
+            began = time.time()
+            with open_storage(folder, Patience(120)) as storage:
+                snapshot = Ledger(storage, "bench", patience=Patience(120)).snapshot()
+            found.append(time.time() - began)
+            assert len(snapshot.chains) == trials
+    return found
+
+
+def _with_lightlib(place: str, name: str, each: int, workers: int, reports: int = REPORTS) -> None:
     from optuna.distributions import FloatDistribution  # optional: optuna
 
     from lightlib.experiment.ledger.attempt import Entry  # optional: optuna
@@ -122,6 +145,6 @@ def _with_lightlib(place: str, name: str, each: int, workers: int) -> None:
                     return
                 time.sleep(0.01)
                 continue
-            for step in range(1, REPORTS + 1):
+            for step in range(1, reports + 1):
                 ledger.report(attempt, step, 0.5)
             ledger.end(attempt, "completed", 0.5)

@@ -1,4 +1,4 @@
-"""(i) Seconds of a trial of a search over its objective, and until the first trial begins."""
+"""(i) Costs of a search: of a trial and a start as with other tools, a report, a decision, a preview."""
 
 from __future__ import annotations
 
@@ -123,6 +123,43 @@ bench()
 """
 
 
+_RUNGS = """
+import sys
+import time
+from pathlib import Path
+
+from lightlib import experiment
+
+
+def bench(trial):
+    seconds = []
+    for step in range(1, 65):
+        computed = time.perf_counter() + 0.005
+        while time.perf_counter() < computed:
+            pass
+        began = time.perf_counter()
+        trial.report(step, loss=trial.hparams["x"])
+        seconds.append(f"{step} {time.perf_counter() - began}\\n")
+        if trial.should_stop:
+            break
+    with Path(trial.hparams["folder"], "times").open("a") as file:
+        file.write("".join(seconds))
+
+
+if __name__ == "__main__":
+    folder, trials, name = sys.argv[1:]  # trials import this file, too
+    space = {"x": experiment.Double(0, 4), "folder": folder}
+    settings = {"searcher": "async_halving", "num_rungs": 3, "max_length": 64, "divisor": 4, "slots": 1}
+    experiment.search(bench, space, name=name, max_trials=int(trials), root=f"{folder}/experiments", **settings)
+"""
+_RUNG_STEPS = {4, 16, 64}
+_PREVIEWED = """
+entrypoint: [python3, objective.py]
+hyperparameters: {{x: {{type: double, minval: 0, maxval: 4}}}}
+searcher: {{name: adaptive_asha, metric: loss, max_length: 1000, max_trials: {trials}}}
+"""
+
+
 @dataclass(frozen=True)
 class Peer:
     """A program that searches.
@@ -154,6 +191,7 @@ class Peer:
         return {**variables, "LIGHTLIB_STORAGE": os.environ[self.needs]} if self.needs == POSTGRESQL else variables
 
 
+RUNGS = Peer("lightlib, folder", _RUNGS)
 FOLDER, DATABASE = Peer("lightlib, folder", _LIGHTLIB), Peer("lightlib, PostgreSQL", _LIGHTLIB, POSTGRESQL)
 PEERS = (
     Peer("Optuna", _OPTUNA),
@@ -179,22 +217,56 @@ def run(size: Size) -> Iterator[Result]:
         costs = [cost for cost, _ in found.get(peer, [])]
         if costs:
             yield Target(f"{_COST}: {peer.name}", median(costs), limit, "s")
+    if RUNGS.note:
+        return
+    in_loop, at_rungs = _reports(4 if size.fewer_rounds == 1 else 40)
+    preview = [_preview(500) for _ in range(size.processes)]
+    for what, values, limit, unit in (
+        ("ms of a report that waits for nothing", in_loop, 0.1, "ms"),
+        ("ms of a report at a rung, until the decision, after steps of 5 ms", at_rungs, 50, "ms"),
+        ("s of `lightlib search preview` of 500 trials", preview, 0.5, "s"),
+    ):
+        yield Row(what, RUNGS.name, values, unit)
+        yield Target(what, median(values), limit, unit)
 
 
 def _measured(peer: Peer, trials: int, seconds: float) -> tuple[float, float]:
     """Return the seconds that a trial costs, and those until the first one begins."""
+    began = time()
+    times = _times(peer, trials, seconds)
+    assert len(times) == trials, f"{peer.name} ran {len(times)} trials"
+    first, last = min(begin for begin, _ in times), max(end for _, end in times)
+    return (last - first) / trials - seconds / peer.at_once, first - began
+
+
+def _reports(trials: int) -> tuple[list[float], list[float]]:
+    """Return the milliseconds of each report in the loop of a trial, and of each one at a rung."""
+    times = [(step in _RUNG_STEPS, 1e3 * seconds) for step, seconds in _times(RUNGS, trials)]
+    return [ms for at_rung, ms in times if not at_rung], [ms for at_rung, ms in times if at_rung]
+
+
+def _preview(trials: int) -> float:
+    """Return the seconds of the command that shows the plan of a search."""
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made) / "search.yaml"
+        path.write_text(_PREVIEWED.format(trials=trials), encoding="utf-8")
+        began = time()
+        words = [sys.executable, "-m", "lightlib", "search", "preview", path.name]
+        subprocess.run(words, cwd=made, env=RUNGS.environment, capture_output=True, check=True)
+        return time() - began
+
+
+def _times(peer: Peer, trials: int, seconds: float = 0.0) -> list[tuple[float, float]]:
+    """Run a search, and return the pairs of numbers that its trials have written."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "objective.py").write_text(_OBJECTIVE.format(seconds=seconds), encoding="utf-8")
         (folder / "bench.py").write_text(peer.program, encoding="utf-8")
         (folder / ".detignore").write_text("experiments/\ntimes\n", encoding="utf-8")
-        began = time()
         python = os.environ[peer.needs] if peer.needs in (RAY, HYDRA) else sys.executable
         words = [python, "-W", "ignore", "bench.py", str(folder), str(trials), f"bench-{uuid.uuid4().hex[:8]}"]
         done = subprocess.run(words, cwd=folder, env=peer.environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{peer.name} ended with {done.returncode}: {done.stdout}\n{done.stderr}")
-        times = [list(map(float, line.split())) for line in (folder / "times").read_text().splitlines()]
-    assert len(times) == trials, f"{peer.name} ran {len(times)} trials"
-    first, last = min(begin for begin, _ in times), max(end for _, end in times)
-    return (last - first) / trials - seconds / peer.at_once, first - began
+        lines = [line.split() for line in (folder / "times").read_text(encoding="utf-8").splitlines()]
+        return [(float(first), float(second)) for first, second in lines]

@@ -82,7 +82,7 @@ _INSTEAD = {  # commands of Determined that lightlib does not have
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit status: 0 done, 1 failed, 2 invalid arguments.
+    """Run a command line and return its exit status: 0 done, 1 failed, 2 invalid arguments, 130 Ctrl-C.
 
     Example:
         >>> main(["--version"]) == 0
@@ -109,6 +109,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"{error}\n")
         return 2
+    except KeyboardInterrupt:
+        if at is not None and words[at] in (*RUNS, "fabric"):  # their traceback is that of the user's code
+            raise
+        sys.stderr.write("Interrupted.\n")
+        return 130
 
 
 def _without_command(words: Sequence[str]) -> int:

@@ -142,18 +142,24 @@ def test_search(monkeypatch):
     pytest.importorskip("optuna")
 
     def run_warm(command, cwd, env, **_):
-        assert command[:3] == [sys.executable, "-W", "ignore"]
-        return programs.run(*command[3:], cwd=cwd, env=env, starts=1)
+        words = command[1:] if command[1] == "-m" else command[3:]
+        assert command == [sys.executable, *(() if words == command[1:] else ("-W", "ignore")), *words]
+        return programs.run(*words, cwd=cwd, env=env, starts=1)
 
     monkeypatch.setattr(search.subprocess, "run", run_warm)
     monkeypatch.setattr(search, "PEERS", (search.FOLDER, search.Peer("Missing", "", "BENCH_MISSING")))
-    *rows, target = search.run(SMALLEST)
+    results = list(search.run(SMALLEST))
+    rows, targets = ([one for one in results if isinstance(one, kind)] for kind in (Row, Target))
+    *rows, reports, decisions, preview = rows
     assert [(row.who, row.note) for row in rows] == [
         ("lightlib, folder", ""),
         ("Missing", "BENCH_MISSING is not set"),
     ] * 2
-    assert target.value == rows[0].median
+    assert targets[0].value == rows[0].median
     assert rows[2].median > 0
+    assert 0 < reports.median < decisions.median
+    assert preview.median > 0
+    assert [one.limit for one in targets] == [0.15, 0.1, 50, 0.5]
 
 
 @pytest.mark.processes
@@ -163,10 +169,10 @@ def test_ledger(monkeypatch):
     results = list(ledger.run(SMALLEST))
     rows = [one for one in results if isinstance(one, Row)]
     measured = [row for row in rows if row.values]
-    assert [row.who for row in measured] == ["Optuna", "lightlib"] * 2
+    assert [row.who for row in measured] == ["Optuna", "lightlib", "Optuna", "lightlib", "lightlib"]
     assert all(row.median > 0 for row in measured)
     assert {row.note for row in rows if not row.values} == {"BENCH_POSTGRESQL is not set"}
-    assert [one.limit for one in results if isinstance(one, Target)] == [2.0, 1.5]
+    assert [one.limit for one in results if isinstance(one, Target)] == [2.0, 1.5, 3.0]
 
 
 def test_evaluation():

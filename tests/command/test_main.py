@@ -355,6 +355,22 @@ def test_what_needs_no_torch_does_not_import_it(words: str) -> None:
     assert found["modules"] < 300  # torch alone brings a thousand: an answer comes at once
 
 
+@pytest.mark.parametrize("verb", main._MODULES)
+def test_ctrl_c_ends_a_command_without_a_traceback(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main.importlib, "import_module", interrupted)
+    if verb == "fabric":  # it runs a script: where it was interrupted is of use
+        with pytest.raises(KeyboardInterrupt):
+            main.main([verb])
+    else:
+        assert main.main([verb]) == 130
+        assert capsys.readouterr() == ("", "Interrupted.\n")
+
+
 @pytest.mark.processes
 def test_it_is_a_module_that_can_be_run() -> None:
     done = programs.interpreter("-m", "lightlib", "--version")

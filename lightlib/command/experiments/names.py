@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
+from lightlib import compat
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.work.folder import ExperimentFolder
 
@@ -50,6 +52,13 @@ def near(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def command(*words: str) -> str:
+    """Return a command line of `lightlib experiment`, under Lightning's names if this process was started so."""
+    switched_on = str(compat.SHIMS) in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    start = ["compat", "run", "-m", "lightlib"] if switched_on else []
+    return shlex.join(["lightlib", *start, "experiment", *words])
+
+
 def worker_of(folder: ExperimentFolder) -> str:
     """Return the sentence that names the command of a worker."""
-    return f"`{shlex.join(['lightlib', 'experiment', 'work', str(near(folder.path))])}` runs its trials."
+    return f"`{command('work', str(near(folder.path)))}` runs its trials."

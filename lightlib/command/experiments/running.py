@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
 from lightlib.command.experiments.concluding import CANCELED, conclude, printed, remove_logs
-from lightlib.command.experiments.names import near, worker_of
+from lightlib.command.experiments.names import command, near, worker_of
 from lightlib.command.experiments.stops import TIMED_OUT, moment, stopping
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.engines import kubernetes, ray, slurm
@@ -50,7 +50,7 @@ def command_of(options: argparse.Namespace, *more: str) -> str:
     words = [word for one in options.config for word in ("--config", one)]
     context = [options.context] if options.context else []
     root = [] if options.root == ROOT else ["--root", options.root]
-    return shlex.join(["lightlib", "experiment", "run", options.file, *context, *root, *more, *words])
+    return command("run", options.file, *context, *root, *more, *words)
 
 
 def _run_on_ray(options: argparse.Namespace, until: datetime | None) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import time
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
 from lightlib.command.experiments.concluding import CANCELED, FAILED, conclude, printed, remove_logs
-from lightlib.command.experiments.names import folder_of, near
+from lightlib.command.experiments.names import command, folder_of, near
 from lightlib.command.experiments.running import here, until_done
 from lightlib.command.experiments.stops import TIMED_OUT, moment, stopping
 from lightlib.errors import LightlibError, MisconfigurationException
@@ -52,7 +51,7 @@ def work(options: argparse.Namespace) -> int:
             )
     more = [] if pool is None else ["--pool", pool]
     root = [] if names or options.root == ROOT else ["--root", options.root]
-    again = shlex.join(["lightlib", "experiment", "work", *names, *more, *root])
+    again = command("work", *names, *more, *root)
     if len(folders) == 1:
         return until_done(folders[0], configs[0], *here(folders[0], configs[0], slots, options), again, until)
     return _work_on_several(folders, slots, options, again, until)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 pytest.importorskip("optuna")
 
-from lightlib.command.experiments.names import folder_of
+from lightlib import compat
+from lightlib.command.experiments.names import command, folder_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import read
 from lightlib.experiment.work.folder import ExperimentFolder
@@ -46,9 +48,23 @@ def test_a_wrong_name_gets_the_nearest_one(begun, text, message):
         folder_of(text)
 
 
+@pytest.mark.parametrize(
+    ("paths", "start"),
+    [
+        ([], "lightlib experiment"),
+        (["code"], "lightlib experiment"),
+        ([str(compat.SHIMS), "code"], "lightlib compat run -m lightlib experiment"),
+    ],
+)
+def test_the_command_that_continues_starts_as_this_one_was_started(paths, start, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    assert command("run", "my search.yaml") == f"{start} run 'my search.yaml'"
+
+
 @pytest.mark.processes
-def test_commands_that_only_look_do_not_wait_for_torch():
-    names = ("looking", "ordering", "logs", "watching", "report")
+def test_no_command_waits_for_torch_before_it_has_read_its_arguments():
+    """Those that run trials import it while the process of the trials does so, too."""
+    names = ("looking", "ordering", "logs", "watching", "report", "running", "working")
     modules = ", ".join(f"lightlib.command.experiments.{name}" for name in names)
     program = f"import sys, {modules}; print('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[3]
