@@ -42,7 +42,7 @@ class Job:
         rung: The rung that the trial trains to: those below it are passed.
         checkpoint_policy: ``"best"``, ``"all"`` or ``"none"``: the validations that are followed by a checkpoint.
         save_trial_best: How many of the trial's best checkpoints are kept.
-        min_checkpoint_period: As ``{unit: number}``; None for no period.
+        min_checkpoint_period: ``{"steps": n}`` or ``{"epochs": n}`` of a fit; None for no period.
         initial_validation: Whether a new trial validates before its first step.
         debug: Whether the log level is DEBUG.
         preload: Whether its process may be forked from one that has imported torch and lightlib.

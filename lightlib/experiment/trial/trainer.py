@@ -119,6 +119,31 @@ def apply_length(
     trainer |= _limit(length, trainer, config, hparams)
 
 
+def checkpoint_period(
+    trainer: Mapping[str, Any], config: ExperimentConfig, hparams: Mapping[str, Any]
+) -> dict[str, int] | None:
+    """Return `min_checkpoint_period` in the unit of a fit, ``{"steps": n}`` or ``{"epochs": n}``; None without one.
+
+    Args:
+        trainer: The Trainer's arguments.
+        config: The experiment.
+        hparams: The hyperparameters; a period in records needs `global_batch_size`.
+
+    Raises:
+        MisconfigurationException: The period is in records, and there is no batch size.
+    """
+    period = config.min_checkpoint_period
+    if period is None:
+        return None
+    if period.unit == "epochs":
+        return {"epochs": period.amount}
+    size = _batch_size(config, hparams, "min_checkpoint_period") if period.unit == "records" else None
+    found = training_length(
+        **{period.unit: period.amount}, batch_size=size, accumulate_grad_batches=_accumulated(trainer)
+    )
+    return {"steps": found["max_steps"]}
+
+
 def rungs_of_fit(
     amounts: Iterable[int], trainer: Mapping[str, Any], config: ExperimentConfig, hparams: Mapping[str, Any]
 ) -> tuple[str, tuple[int, ...]]:

@@ -32,7 +32,7 @@ from lightlib.experiment.searchers.halving import Halving
 from lightlib.experiment.searchers.plain import Plain
 from lightlib.experiment.space import Space
 from lightlib.experiment.trial.settings import Settings, fit_settings
-from lightlib.experiment.trial.trainer import rungs_of_fit
+from lightlib.experiment.trial.trainer import checkpoint_period, rungs_of_fit
 from lightlib.experiment.work.custom import Calls, CustomDecisions, OneSearcher, check_searcher
 from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.decisions import Decisions
@@ -83,7 +83,7 @@ class Jobs:
             devices = max(len(slots), 1)
             fit = settings(config, self._folder.context, hparams, attempt.trial, devices, kind).fit
         unit, rungs, rung = self._rungs(attempt, snapshot, hparams, fit)
-        period = config.min_checkpoint_period
+        period = checkpoint_period(fit["trainer"], config, hparams) if fit is not None else None
         rest = (one for one in snapshot.attempts if one.trial != attempt.trial)
         values = [value for one in rest for value in one.reports.values()]
         job = Job(
@@ -108,7 +108,7 @@ class Jobs:
             rung=rung,
             checkpoint_policy=config.checkpoint_policy,
             save_trial_best=config.checkpoint_storage.save_trial_best,
-            min_checkpoint_period=period.plain() if period else None,
+            min_checkpoint_period=period,
             initial_validation=config.perform_initial_validation,
             debug=config.debug,
             preload=config.environment.preload,
@@ -183,7 +183,9 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
     check_source(seeded, space, slots.total)
     check_searcher(seeded, context, space)
     if config.entrypoint is None or not config.entrypoint.command:
-        settings(seeded, context, space.values(space.draw_trial(0, 0)), 0, max(wanted, 1), slots.kind)
+        hparams = space.values(space.draw_trial(0, 0))
+        found = settings(seeded, context, hparams, 0, max(wanted, 1), slots.kind)
+        checkpoint_period(found.fit["trainer"], seeded, hparams)
 
 
 def settings(

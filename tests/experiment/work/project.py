@@ -248,6 +248,8 @@ def trained(
     batches: float = float("inf"),
     rungs: Sequence[int] = (),
     first: Mapping[str, torch.Tensor] | None = None,
+    aggregated: int = 1,
+    period: int = 4,
 ) -> tuple[dict[str, torch.Tensor], list[float]]:
     """Train the same in a plain loop of torch; return the weights, and the loss of each validation.
 
@@ -259,6 +261,8 @@ def trained(
         batches: After which it ends at the latest.
         rungs: Batches after which it validates, too.
         first: The first weights. Default: random ones.
+        aggregated: Batches of an optimizer step.
+        period: Batches between two validations.
     """
     numbers = torch.Generator().manual_seed(3)
     x = torch.randn(40, 2, generator=numbers)
@@ -272,12 +276,13 @@ def trained(
     val, losses, done = torch.utils.data.TensorDataset(x[32:], y[32:]), [], 0
     for _ in range(epochs):
         for inputs, wanted in torch.utils.data.DataLoader(train, 8, shuffle=True):
-            optimizer.zero_grad()
             noise = 0.01 * torch.randn(len(inputs), 1)
-            torch.nn.functional.mse_loss(layer(inputs + noise), wanted).backward()
-            optimizer.step()
+            (torch.nn.functional.mse_loss(layer(inputs + noise), wanted) / aggregated).backward()
             done += 1
-            if done % 4 == 0 or done in rungs:
+            if done % aggregated == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+            if done % period == 0 or done in rungs:
                 with torch.no_grad():
                     for inputs, wanted in torch.utils.data.DataLoader(val, 8):  # noqa: PLW2901
                         losses.append(float(torch.nn.functional.mse_loss(layer(inputs), wanted)))

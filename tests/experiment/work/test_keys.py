@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 pytest.importorskip("optuna")
 
+from lightlib.experiment.file import read
 from lightlib.experiment.space import trial_seed
-from tests.experiment.work.project import MODEL, Project, trained
+from tests.experiment.work.project import MODEL, Project, trained, until
 from tests.experiment.work.test_worker import assert_as_torch
 
 pytestmark = pytest.mark.processes
@@ -185,6 +190,110 @@ def test_checkpoints_and_validations(tmp_path, policy, kept):
     assert first["step"] == 0
     _, losses = trained(0.05, trial_seed(3, 0))
     assert [one["metrics"]["val_loss"] for one in rest][-1] == losses[-1]
+
+
+DETAILS = MODEL.replace("import os\n", "import logging\nimport os\n", 1).replace(
+    "        x, y = batch\n        noise",
+    """        x, y = batch
+        logging.getLogger("lightlib.model").debug("a detail")
+        print("computed in", self.layer(x).dtype)
+        self.log("train_loss", 1.0)
+        noise""",
+)
+
+
+def test_aggregation_periods_reports_and_the_log_level(tmp_path):
+    """Optimizer steps of two batches; validations, checkpoints and reports count batches and records nevertheless."""
+    project = Project(
+        tmp_path,
+        """
+        scheduling_unit: 12
+        min_validation_period: {batches: 3}
+        min_checkpoint_period: {records: 32}
+        optimizations: {aggregation_frequency: 2}
+        environment: {experiment_seed: 5}
+        reproducibility: {}
+        debug: true
+        hyperparameters: {lr: 0.05, global_batch_size: 8}
+        searcher: {name: single, metric: val_loss}
+        fit:
+          trainer: {logger: {class_path: lightlib.loggers.CSVLogger, init_args: {save_dir: metrics}}}
+        """,
+        DETAILS,
+    )
+    project.run()
+    weights, losses = trained(0.05, trial_seed(5, 0), aggregated=2, period=3)
+    found = [one["metrics"]["val_loss"] for one in project.messages(0, "validated")]
+    assert found == losses
+    assert all(torch.equal(project.weights(0)[name], value) for name, value in weights.items())
+    (attempt,) = project.attempts(0)
+    saved = [one for one in project.messages(0, "checkpoint") if Path(one["path"]).name.startswith("newest")]
+    assert [one["step"] for one in saved] == [4, 8, 12], "batches of 8 records"
+    (table,) = attempt.glob("metrics/**/metrics.csv")
+    rows = [row for row in csv.DictReader(table.read_text().splitlines()) if row["train_loss"]]
+    assert [int(row["step"]) for row in rows] == [6], "six optimizer steps are twelve batches"
+    assert "a detail" in project.log(0)
+
+
+def test_mixed_precision_and_the_place_of_an_experiment(tmp_path):
+    """Without `debug` there are no details in the log; a trial without slots computes on the CPU."""
+    project = Project(
+        tmp_path,
+        """
+        description: a first look
+        workspace: vision
+        project: lines
+        data: {url: a-file, secrets: {key: hidden}}
+        optimizations: {mixed_precision: O1}
+        resources: {slots_per_trial: 0}
+        hyperparameters: {lr: 0.05}
+        searcher: {name: single, metric: val_loss, max_length: {batches: 2}}
+        """,
+        DETAILS,
+    )
+    assert "val_loss" in project.run()
+    place = tmp_path / "experiments" / "vision" / "lines" / "search"
+    log = (place / "trials" / "0000" / "attempt-0" / "log.txt").read_text()
+    assert set(re.findall("computed in (.*)", log)) == {"torch.float16"}
+    assert "a detail" not in log
+    stored = read(place / "experiment.yaml")
+    assert (stored.data["url"], stored.data["secrets"]["key"]) == ("a-file", "***")
+    assert "a first look" in project.command("experiment", "describe", "vision/lines/search")
+
+
+def test_a_machine_is_excluded_for_a_trial(tmp_path):
+    """A failed trial would be the first to run again; the other one runs instead."""
+    project = Project(
+        tmp_path,
+        """
+        log_policies: [{pattern: 'step 2 fails', action: exclude_node}]
+        hyperparameters: {fails_at: {type: categorical, vals: [[2], []]}, lr: 0.05}
+        searcher: {name: grid, metric: val_loss}
+        """,
+    )
+    process = project.start("experiment", "run", "search.yaml", "--slots", "1")
+    until(lambda: project.attempts(1) and "completed" in {one.state for one in project.trials()})
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=300)
+    assert [one.state for one in project.trials()] == ["waiting", "completed"]
+    assert len(project.attempts(0)) == 1
+
+
+def test_a_trial_that_does_not_stop_is_killed_in_time(tmp_path):
+    """It ignores SIGTERM and would run for ever, and by default for an hour."""
+    project = Project(tmp_path, "entrypoint: python3 train.py\npreemption_timeout: 0")
+    (tmp_path / "train.py").write_text(
+        "import os\nimport signal\nfrom pathlib import Path\n\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "Path(os.environ['SEEN'], 'a-holds').touch()\n"
+        "while True:\n    signal.pause()\n"
+    )
+    process = project.start("experiment", "run", "search.yaml", "--slots", "1")
+    until(project.held)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=200)
+    assert process.returncode == 130, printed
+    assert "waiting" in {one.state for one in project.trials()}
 
 
 def test_a_metric_that_is_larger_when_better_and_is_not_a_number(tmp_path):

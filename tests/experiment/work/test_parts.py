@@ -119,6 +119,10 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
             "is not a key of the options of tpe. Did you mean 'n_startup_trials'",
         ),
         ({"searcher": {"class_path": "a.B", "metric": "a"}}, r"'a\.B' cannot be imported: ModuleNotFoundError"),
+        (
+            {"min_checkpoint_period": {"records": 8}},
+            "in records, and the hyperparameter 'global_batch_size' is missing",
+        ),
         ({"resources": {"slots_per_trial": 3}}, r"is 3, and this worker has 2 slots \(cpu\)"),
         ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, r"'checkpoint_storage\.type' is not supported by"),
         (
