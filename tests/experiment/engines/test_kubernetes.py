@@ -75,7 +75,8 @@ def test_keys_of_the_file_reach_the_pods():
         },
     }
     environment = {"pod_spec": given, "force_pull_image": True, "drop_capabilities": ["MKNOD"]}
-    found = job(resources={"resource_pool": "queue"}, environment=environment)
+    environment["add_capabilities"] = ["IPC_LOCK"]
+    found = job(resources={"resource_pool": "queue", "shm_size": "1G"}, environment=environment)
     assert found["spec"]["suspend"] is True, "Kueue starts it"
     assert found["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "queue"
     pod = found["spec"]["template"]
@@ -85,7 +86,8 @@ def test_keys_of_the_file_reach_the_pods():
     assert (container["name"], other["name"]) == ("worker", "another")
     assert [one["name"] for one in container["env"]] == ["LIGHTLIB_STORAGE", INSIDE, "A"]
     assert container["imagePullPolicy"] == "Always"
-    assert container["securityContext"] == {"capabilities": {"drop": ["MKNOD"]}}
+    assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"], "drop": ["MKNOD"]}}
+    assert pod["spec"]["volumes"][0] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1073741824"}}
 
 
 @pytest.mark.parametrize("slots", [0, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from types import SimpleNamespace
@@ -153,6 +154,32 @@ def test_a_pool_of_experiments(tmp_path):
         assert_as_torch(project, 1)
         assert [trial.attempts for trial in project.trials()] == [2]
     assert two.trials() == []
+
+
+@pytest.mark.processes
+def test_priority_most_slots_and_the_best_of_the_experiment(tmp_path):
+    """The experiment that is found last begins first; the other one has one of two slots, and keeps one checkpoint."""
+    project = Project(
+        tmp_path,
+        """
+        checkpoint_storage: {save_experiment_best: 1, save_trial_best: 0, save_trial_latest: 0}
+        searcher: {name: random, metric: val_loss, max_trials: 2, max_length: {epochs: 1}}
+        """,
+    )
+    for name, resources in (("later", "{priority: 50, max_slots: 1}"), ("sooner", "{priority: 7}")):
+        changes = ("--config", f"name={name}", "--config", f"resources={resources}")
+        project.command("experiment", "create", "search.yaml", *changes)
+    printed = project.command("experiment", "work", "later", "sooner", "--slots", "2")
+    lines = [line for line in printed.splitlines() if " running on " in line or " completed, best " in line]
+    order = [line.partition("trial")[0] for line in lines]
+    starts = [name for name, line in zip(order, lines, strict=True) if " running on " in line]
+    assert ["sooner" in one for one in starts] == [True, True, False, False], printed
+    later = [line for line in lines if "later" in line]
+    assert [" running on " in line for line in later] == [True, False, True, False], printed
+    for name in ("later", "sooner"):
+        best = json.loads(project.command("experiment", "best", name, "--json"))["checkpoint"]
+        files = list((project.folder / "experiments" / name).glob("trials/*/attempt-*/checkpoints/*"))
+        assert [path.resolve() for path in files] == [(project.folder / best).resolve()]
 
 
 @pytest.mark.processes
