@@ -49,6 +49,10 @@ class Messages:
             weakref.finalize(self, os.close, self._file)
         os.write(self._file, f"{json.dumps({'kind': kind, **values})}\n".encode())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the open file: in another process its number is that of another file."""
+        return {**self.__dict__, "_file": None}
+
     def new(self) -> list[dict[str, Any]]:
         """Return the messages that were completed since the last call; a line that is none is left out."""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -258,6 +259,18 @@ def test_messages_in_a_file(tmp_path):
     with path.open("a") as file:
         file.write('"}\n')
     assert here.new() == [{"kind": "torn"}]
+
+
+def test_messages_of_a_copy_are_in_their_own_file(tmp_path):
+    """As with `ddp_spawn`: the callbacks are pickled after an initial validation was sent."""
+    there = Messages(tmp_path)
+    there.send("validated", step=0)
+    copy = pickle.loads(pickle.dumps(there))
+    del there  # closes the file; the next one that is opened has its number
+    with (tmp_path / "other").open("wb"):
+        copy.send("validated", step=1)
+    assert (tmp_path / "other").read_bytes() == b""
+    assert [one["step"] for one in Messages(tmp_path).new()] == [0, 1]
 
 
 def test_a_job_is_the_same_after_json():
