@@ -128,16 +128,18 @@ def _with_lightlib(place: str, name: str, each: int, workers: int, reports: int 
     from lightlib.experiment.ledger.beats import BeatFiles, BeatRows, Watch, this_process  # optional: optuna
     from lightlib.experiment.ledger.ledger import Ledger  # optional: optuna
     from lightlib.experiment.ledger.queue import Queue  # optional: optuna
-    from lightlib.experiment.ledger.storage import Patience, open_storage  # optional: optuna
+    from lightlib.experiment.ledger.storage import Patience, open_with_engine  # optional: optuna
+    from lightlib.experiment.ledger.turns import turns_of  # optional: optuna
     from lightlib.experiment.searchers.plain import Plain  # optional: optuna
 
     def new(trial: int, _: Any) -> Entry:
         return Entry(trial, params={"x": 0.5}, distributions={"x": FloatDistribution(0, 1)})
 
-    with open_storage(place, Patience(120)) as storage:
-        ledger = Ledger(storage, name, patience=Patience(120))
+    with open_with_engine(place, Patience(120)) as (storage, engine):
+        turns = turns_of(Path(place), engine, name, Patience(120))
+        ledger = Ledger(storage, name, patience=Patience(120), turns=turns)
         beats = BeatRows(ledger) if "://" in place else BeatFiles(Path(place))
-        queue = Queue(ledger, beats, Watch(beats, 60.0), Plain(each * workers, workers, new), this_process())
+        queue = Queue(ledger, Watch(beats, 60.0), Plain(each * workers, workers, new), this_process())
         while each:
             attempt = queue.next()
             if attempt is None:

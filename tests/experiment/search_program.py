@@ -57,7 +57,7 @@ class Worker:
         watch = Watch(self.beats, settings["grace"])
         self.source = source_of(settings)
         owner = this_process() if settings["same_machine"] else {}
-        self.queue = Queue(self.ledger, self.beats, watch, self.source, owner)
+        self.queue = Queue(self.ledger, watch, self.source, owner)
 
     def run(self):
         while True:

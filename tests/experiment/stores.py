@@ -83,7 +83,7 @@ def worker(shared, beats, name="one", at=None, source=None, max_restarts=5, then
     """Return the ledger and the queue of a worker that dies, or calls `then`, before its write number `at`."""
     beats.living.add(name)
     ledger = Ledger(Mortal(shared, at, then), "experiment", max_restarts=max_restarts)
-    return ledger, Queue(ledger, beats, beats, source or Numbered(1), {"name": name})
+    return ledger, Queue(ledger, beats, source or Numbered(1), {"name": name})
 
 
 def run_all(queue, ledger, end=lambda ledger, attempt: ledger.end(attempt, "completed", 1.0)) -> Iterator[int]:

@@ -16,6 +16,7 @@ KEY, END, OWNER, MORE = "lightlib", "end", "owner", "metrics"
 Ending = Literal["completed", "stopped", "paused", "failed", "lost", "interrupted", "invalid", "canceled", "void"]
 # why an attempt was added: the first one, or how the one before must have ended
 Reason = Literal["new", "lost", "failed", "interrupted", "paused", "retried"]
+_STATES: Mapping[str, Literal["waiting", "running"]] = {"WAITING": "waiting", "RUNNING": "running"}
 CONTINUES = frozenset({"lost", "failed", "interrupted", "paused"})
 
 
@@ -52,9 +53,11 @@ class Attempt:
         attempt: The number of the attempt within the trial.
         reason: Why it was added.
         before: Optuna's number of the attempt that it continues; None for the first.
+        state: What it does.
+        ended_as: How it ended; None while it has not. A failed one without a reason is lost.
     """
 
-    __slots__ = ("_frozen", "attempt", "before", "id", "number", "reason", "trial")
+    __slots__ = ("_frozen", "attempt", "before", "ended_as", "id", "number", "reason", "state", "trial")
 
     def __init__(self, frozen: FrozenTrial) -> None:
         info = frozen.system_attrs[KEY]
@@ -64,28 +67,14 @@ class Attempt:
         self.attempt: int = info["attempt"]
         self.reason: Reason = info["reason"]
         self.before: int | None = info["before"]
-
-    @property
-    def state(self) -> Literal["waiting", "running", "ended"]:
-        name = self._frozen.state.name
-        return "waiting" if name == "WAITING" else "running" if name == "RUNNING" else "ended"
+        name = frozen.state.name
+        self.state: Literal["waiting", "running", "ended"] = _STATES.get(name, "ended")
+        self.ended_as: Ending | None = _ending(name, self.end) if self.state == "ended" else None
 
     @property
     def end(self) -> Mapping[str, Any] | None:
         """The end that its owner has announced, which may still be to come: its ``reason`` and ``value``."""
         return self.attribute(END)  # type: ignore[no-any-return]
-
-    @property
-    def ended_as(self) -> Ending | None:
-        """How it ended; None while it has not. A failed one without a reason is lost."""
-        name, written = self._frozen.state.name, (self.end or {}).get("reason")
-        if self.state != "ended":
-            return None
-        if name == "COMPLETE":
-            return "completed"
-        if name == "PRUNED":
-            return "paused" if written == "paused" else "stopped"
-        return written if written in ("failed", "interrupted", "invalid", "canceled", "void") else "lost"
 
     @property
     def value(self) -> float | None:
@@ -151,3 +140,13 @@ class Attempt:
 
     def __repr__(self) -> str:
         return f"Attempt({self.number}, trial {self.trial}.{self.attempt}, {self.ended_as or self.state})"
+
+
+def _ending(name: str, end: Mapping[str, Any] | None) -> Ending:
+    """Return how an attempt has ended, by the name of Optuna's state and the announced end."""
+    if name == "COMPLETE":
+        return "completed"
+    written: Ending = (end or {}).get("reason", "lost")
+    if name == "PRUNED":
+        return "paused" if written == "paused" else "stopped"
+    return written if written in ("failed", "interrupted", "invalid", "canceled", "void") else "lost"

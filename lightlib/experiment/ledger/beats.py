@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from lightlib.experiment.ledger.ledger import Ledger
 
 _BEAT = "beat"
+_EVERY = 0.5  # seconds between two looks at the same owner
 
 
 class Beats(Protocol):
@@ -59,7 +62,7 @@ class BeatRows:
         self._ledger.write(attempt, _BEAT, time.time_ns())
 
     def last(self, attempt: Attempt) -> object:
-        return self._ledger.fresh(attempt).attribute(_BEAT)
+        return attempt.attribute(_BEAT)  # read with the rest of it just now
 
 
 class Watch:
@@ -78,12 +81,24 @@ class Watch:
     def __init__(self, beats: Beats, grace: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._beats, self._grace, self._clock = beats, grace, clock
         self._seen: dict[int, tuple[object, float]] = {}
+        self._asked: dict[int, float] = {}  # when it was last found alive
 
     def is_dead(self, attempt: Attempt) -> bool:
-        """Whether the owner of a running attempt is dead."""
-        if has_ended(attempt.attribute(OWNER) or {}):
-            return True
-        beat, now = self._beats.last(attempt), self._clock()
+        """Whether the owner of a running attempt is dead; one that was alive half a second ago is not.
+
+        Args:
+            attempt: In a fresh snapshot.
+        """
+        now = self._clock()
+        if now - self._asked.get(attempt.number, -math.inf) < _EVERY:
+            return False
+        dead = has_ended(attempt.attribute(OWNER) or {}) or self._is_silent(attempt, now)
+        if not dead:
+            self._asked[attempt.number] = now
+        return dead
+
+    def _is_silent(self, attempt: Attempt, now: float) -> bool:
+        beat = self._beats.last(attempt)
         last, since = self._seen.setdefault(attempt.number, (beat, now))
         if beat != last:
             self._seen[attempt.number] = beat, now
@@ -93,7 +108,12 @@ class Watch:
 
 def this_process() -> dict[str, Any]:
     """Return the identity of this process, unique over all machines, as plain values."""
-    return {"host": socket.gethostname(), "space": _space(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return dict(_process(os.getpid()))
+
+
+@cache
+def _process(pid: int) -> dict[str, Any]:
+    return {"host": socket.gethostname(), "space": _space(), "pid": pid, "started": _started(pid)}
 
 
 def has_ended(owner: Mapping[str, Any]) -> bool:

@@ -42,7 +42,7 @@ class JournalFile(JournalFileBackend):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._own = Path(path)
         self._exclusive: Lock = (
-            KernelLock(self._own) if _has_kernel_lock(self._own.parent) else JournalFileOpenLock(str(path))
+            KernelLock(self._own) if has_kernel_lock(self._own.parent) else JournalFileOpenLock(str(path))
         )
         super().__init__(str(path), self._exclusive)  # type: ignore[arg-type]
 
@@ -117,7 +117,7 @@ def _without_torn_line(file: Any, path: Path) -> int:
     return int(file.seek(whole))
 
 
-def _has_kernel_lock(folder: Path) -> bool:
+def has_kernel_lock(folder: Path) -> bool:
     """Whether `flock` excludes all writers of a folder: on Unix, and on a file system of one machine."""
     return os.name == "posix" and not is_on_network(folder)
 

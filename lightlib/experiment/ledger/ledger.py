@@ -15,9 +15,11 @@ from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.ledger.attempt import END, KEY, MORE, OWNER, Attempt, Ending, Entry
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.ledger.storage import Patience
+from lightlib.experiment.ledger.turns import NoTurns, Turns
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
 
 _STATES: Mapping[Ending, TrialState] = {
     "completed": TrialState.COMPLETE,
@@ -49,7 +51,11 @@ class Ledger:
         directions: ``"minimize"`` or ``"maximize"`` for each metric, for a new study.
         max_restarts: How often a trial may fail by itself and is tried again. Default: 5.
         patience: With a storage that does not answer. Default: ten minutes.
+        turns: Of the workers that add attempts. Default: none.
         of_searcher: Whether snapshots have only the attempts to run the user's own searcher. Default: only the rest.
+
+    Attributes:
+        turns: The same.
 
     Raises:
         StorageUnreachable: By every method: the storage has not answered for so long.
@@ -62,11 +68,14 @@ class Ledger:
         directions: tuple[str, ...] = ("minimize",),
         max_restarts: int = 5,
         patience: Patience | None = None,
+        turns: Turns | None = None,
         *,
         of_searcher: bool = False,
     ) -> None:
         self.storage, self.name, self.max_restarts = storage, name, max_restarts
         self._patience, self._of_searcher = patience or Patience(), of_searcher
+        self.turns = turns or NoTurns()
+        self._ended: dict[int, Attempt] = {}  # which never change, by their identifiers
         self._ask = self._patience.call
         try:
             self.study = self._ask(storage.create_new_study, [StudyDirection[one.upper()] for one in directions], name)
@@ -76,29 +85,47 @@ class Ledger:
     def snapshot(self) -> Snapshot:
         """Return the present state of the ledger."""
         trials = self._ask(self.storage.get_all_trials, self.study, False)
-        attempts = (Attempt(one) for one in trials if KEY in one.system_attrs)
+        attempts = (self._attempt(one) for one in trials if KEY in one.system_attrs)
         return Snapshot(one for one in attempts if (one.trial < 0) == self._of_searcher)
+
+    def _attempt(self, frozen: FrozenTrial) -> Attempt:
+        attempt = self._ended.get(frozen._trial_id)  # noqa: SLF001  storages know trials by it alone
+        if attempt is None:
+            attempt = Attempt(frozen)
+            if attempt.state == "ended":
+                self._ended[attempt.id] = attempt
+        return attempt
 
     def of_searcher(self) -> Ledger:
         """Return the same ledger with the attempts to run the user's own searcher, which are those of trial -1."""
         return Ledger(
-            self.storage, self.name, max_restarts=self.max_restarts, patience=self._patience, of_searcher=True
+            self.storage,
+            self.name,
+            max_restarts=self.max_restarts,
+            patience=self._patience,
+            turns=self.turns,
+            of_searcher=True,
         )
 
     def fresh(self, attempt: Attempt) -> Attempt:
         """Return the present state of one attempt."""
         return Attempt(self._ask(self.storage.get_trial, attempt.id))
 
-    def add(self, entry: Entry) -> None:
-        """Add an attempt that waits for a worker. It may turn out to be void."""
+    def add(self, entry: Entry, owner: Mapping[str, Any] | None = None) -> int:
+        """Add an attempt; return its identifier in the storage. It may turn out to be void.
+
+        Args:
+            entry: It.
+            owner: The worker that has it from the beginning, as plain values. Default: none; it waits for one.
+        """
         info = {name: value for name, value in asdict(entry).items() if name not in ("params", "distributions")}
         trial = create_trial(
-            state=TrialState.WAITING,
+            state=TrialState.WAITING if owner is None else TrialState.RUNNING,
             params=dict(entry.params),
             distributions=dict(entry.distributions),
-            system_attrs={KEY: info},
+            system_attrs={KEY: info} if owner is None else {KEY: info, OWNER: dict(owner)},
         )
-        self._ask(self.storage.create_new_trial, self.study, trial)
+        return self._ask(self.storage.create_new_trial, self.study, trial)
 
     def claim(self, attempt: Attempt, owner: Mapping[str, Any]) -> bool:
         """Take a waiting attempt; return whether this worker has it.

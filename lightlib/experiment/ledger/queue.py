@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from lightlib.experiment.ledger.attempt import Attempt, Entry
-from lightlib.experiment.ledger.beats import Beats, Watch
+from lightlib.experiment.ledger.beats import Watch
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.snapshot import Snapshot
 
@@ -26,7 +26,6 @@ class Queue:
 
     Args:
         ledger: Of the experiment.
-        beats: Where owners leave their beats.
         watch: Decides which owners are dead.
         source: Decides what is added.
         owner: The identity of this worker, as plain values.
@@ -36,13 +35,12 @@ class Queue:
     def __init__(
         self,
         ledger: Ledger,
-        beats: Beats,
         watch: Watch,
         source: Source,
         owner: Mapping[str, Any],
         accepts: Callable[[Snapshot, int], bool] = lambda snapshot, trial: True,
     ) -> None:
-        self._ledger, self._beats, self._watch, self._source, self._owner = ledger, beats, watch, source, owner
+        self._ledger, self._watch, self._source, self._owner = ledger, watch, source, owner
         self._accepts = accepts
 
     def next(self) -> Attempt | None:
@@ -51,6 +49,15 @@ class Queue:
         Raises:
             StorageUnreachable: The storage does not answer.
         """
+        with self._ledger.turns.turn() as mine:
+            return self._next() if mine else None
+
+    def is_done(self) -> bool:
+        """Whether the experiment has ended."""
+        snapshot = self._ledger.snapshot()
+        return not snapshot.unfinished() and not snapshot.to_continue() and self._source.is_done(snapshot)
+
+    def _next(self) -> Attempt | None:
         while True:
             snapshot = self._ledger.snapshot()
             if self._clean(snapshot):
@@ -61,12 +68,19 @@ class Queue:
             entry = self._next_entry(snapshot)
             if entry is None:
                 return None
-            self._ledger.add(entry)
+            if not self._accepts(snapshot, entry.trial):
+                self._ledger.add(entry)  # for another worker
+            elif (added := self._own(self._ledger.add(entry, self._owner))) is not None:
+                return added
 
-    def is_done(self) -> bool:
-        """Whether the experiment has ended."""
+    def _own(self, identifier: int) -> Attempt | None:
+        """Return the attempt that this worker added, if it holds: another one may have added the same."""
         snapshot = self._ledger.snapshot()
-        return not snapshot.unfinished() and not snapshot.to_continue() and self._source.is_done(snapshot)
+        added = next(one for one in snapshot.attempts if one.id == identifier)
+        if snapshot.is_void(added):
+            self._ledger.discard(added)
+            return None
+        return added
 
     def _next_entry(self, snapshot: Snapshot) -> Entry | None:
         for attempt in snapshot.to_continue():  # ended by another program, or by an owner who died before it added it
@@ -98,7 +112,4 @@ class Queue:
         before = None if attempt.before is None else snapshot.by_number[attempt.before]
         if before is not None and before.state == "running":
             return False  # its owner may live; if not, `_clean` ends it
-        if not self._ledger.claim(attempt, self._owner):
-            return False
-        self._beats.send(attempt)
-        return True
+        return self._ledger.claim(attempt, self._owner)

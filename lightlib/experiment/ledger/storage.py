@@ -17,6 +17,7 @@ from lightlib.experiment.ledger.journal import JournalFile, is_on_network
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage  # optional: optuna
+    from sqlalchemy import Engine  # optional: optuna
 
 JOURNAL = "journal.log"
 _LONGEST_PAUSE = 30.0
@@ -52,17 +53,26 @@ def open_storage(place: str | Path, patience: Patience | None = None) -> Iterato
             of several machines, which damages it.
         StorageUnreachable: The database does not answer.
     """
+    with open_with_engine(place, patience) as (storage, _):
+        yield storage
+
+
+@contextmanager
+def open_with_engine(
+    place: str | Path, patience: Patience | None = None
+) -> Iterator[tuple[BaseStorage, Engine | None]]:
+    """Open a storage as `open_storage` does; the context also has the engine of a database."""
     from optuna.storages import JournalStorage, get_storage  # optional: optuna
 
     if not is_database(str(place)):
         folder = Path(place)
         folder.mkdir(parents=True, exist_ok=True)
-        yield JournalStorage(JournalFile(folder / JOURNAL))
+        yield JournalStorage(JournalFile(folder / JOURNAL)), None
         return
     _refuse_shared_sqlite(str(place))
     database = patience.call(_database, str(place)) if patience else _database(str(place))
     try:
-        yield get_storage(database)  # it remembers trials that have ended
+        yield get_storage(database), database.engine  # this storage remembers trials that have ended
     finally:
         database.remove_session()
         database.engine.dispose()

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger, require_new
-from lightlib.experiment.ledger.storage import Patience, open_storage
+from lightlib.experiment.ledger.storage import Patience, open_with_engine
+from lightlib.experiment.ledger.turns import turns_of
 from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import ExperimentFolder
 
@@ -31,9 +32,10 @@ def open_ledger(
     """
     database, waits = Database.of(folder.path), patience or Patience(_SHORT)
     place = folder.path if database is None else database.with_password()
-    with open_storage(place, None if database is None else waits) as opened:
+    with open_with_engine(place, None if database is None else waits) as (opened, engine):
         directions = tuple("minimize" if smaller else "maximize" for smaller in config.searcher.directions)
-        ledger = Ledger(opened, config.name, directions, config.max_restarts, waits)
+        turns = turns_of(folder.path, engine, config.name, waits)
+        ledger = Ledger(opened, config.name, directions, config.max_restarts, waits, turns)
         require_new(ledger, config.name)
         if database is not None:
             database.require_own(ledger)

@@ -231,10 +231,10 @@ def open_worker(
         watch, owner = Watch(beats, grace), this_process()
         decisions: Decisions | CustomDecisions = Decisions(source, ledger, config.searcher.directions[0])
         if isinstance(source, Custom):
-            of_searcher = Queue(ledger.of_searcher(), beats, watch, OneSearcher(), owner)
+            of_searcher = Queue(ledger.of_searcher(), watch, OneSearcher(), owner)
             calls = partial(Calls, config, folder.context, space)
             decisions = CustomDecisions(calls, ledger, beats, of_searcher)
-        queue = Queue(ledger, beats, watch, source, owner, Accepts(config))
+        queue = Queue(ledger, watch, source, owner, Accepts(config))
         yield Worker(config, folder, ledger, queue, beats, slots, decisions, jobs, show, grace), ledger
 
 
@@ -250,7 +250,7 @@ class Accepts:
         self._here = socket.gethostname()
 
     def __call__(self, snapshot: Snapshot, trial: int) -> bool:
-        if any(one.attribute(EXCLUDED) == self._here for one in snapshot.chains[trial]):
+        if any(one.attribute(EXCLUDED) == self._here for one in snapshot.chains.get(trial, ())):
             return False
         running = sum(chain[-1].state == "running" for chain in snapshot.chains.values())
         return self._most is None or (running + 1) * self._each <= self._most

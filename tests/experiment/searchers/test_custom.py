@@ -80,8 +80,8 @@ class Worker:
         self.storage = Mortal(storage, at)
         self.ledger = Ledger(self.storage, "experiment")
         self.source = Custom(self.ledger, 2, space.distributions(), LENGTH)
-        self.queue = Queue(self.ledger, beats, beats, self.source, owner)
-        of_searcher = Queue(self.ledger.of_searcher(), beats, beats, OneSearcher(), owner)
+        self.queue = Queue(self.ledger, beats, self.source, owner)
+        of_searcher = Queue(self.ledger.of_searcher(), beats, OneSearcher(), owner)
         self.decisions = CustomDecisions(partial(Calls, settings, path, space), self.ledger, beats, of_searcher)
 
     def run(self, fails=()):
