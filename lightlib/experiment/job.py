@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+CHECKPOINT_STORAGE = "LIGHTLIB_CHECKPOINT_STORAGE"  # a variable of trials: the keys of the store of their checkpoints
 STORAGE = "LIGHTLIB_STORAGE"  # a variable of workers, which may have a password: no trial gets it
 FUNCTION = "lightlib.experiment.trial.function"  # the module that calls a function as a trial
+CHECKPOINTS = "checkpoints"  # the folder of an attempt's checkpoints, unless they are in a store
 JOB_FILE = "job.json"  # in the folder of an attempt that is a program
 _TUPLES = ("command", "container", "earlier", "rungs", "more_metrics")
 
@@ -32,7 +35,8 @@ class Job:
         container: The command line of the container in which it runs; empty without one.
         variables: Of the environment, in addition to the worker's.
         threads: That one process of the trial computes with.
-        earlier: The folders of the trial's earlier attempts.
+        store: The folder or URL of its checkpoints in the store of the experiment; None if they are in `folder`.
+        earlier: The folders of the trial's earlier attempts, and their folders or URLs in the store.
         weights: The checkpoint with the first weights; None if the module initialises them.
         best: The best value of the metric in the experiment so far.
         reported: Whether an earlier attempt reported the metric.
@@ -60,6 +64,7 @@ class Job:
     container: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     threads: int = 1
+    store: str | None = None
     earlier: tuple[str, ...] = ()
     weights: str | None = None
     more_metrics: tuple[str, ...] = ()
@@ -74,6 +79,11 @@ class Job:
     initial_validation: bool = False
     debug: bool = False
     preload: bool = True
+
+    @property
+    def checkpoints(self) -> str:
+        """The folder or URL of its checkpoints."""
+        return self.store or os.path.join(self.folder, CHECKPOINTS)
 
     @property
     def function(self) -> str:

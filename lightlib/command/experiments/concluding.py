@@ -27,7 +27,10 @@ def conclude(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger)
     printed(_summary(folder, results))
     if results.state in ENDED:
         ended = [one.number for one in results.trials if one.state in ENDED]
-        collect(folder, config, ended, at_end=True)
+        try:
+            collect(folder, config, ended, at_end=True)
+        except LightlibError as error:  # the same command deletes them
+            printed(str(error))
         _write_page(folder, config, ledger)
         remove_logs(folder, config, ledger)
     if orders.is_over:
@@ -75,7 +78,10 @@ def _summary(folder: ExperimentFolder, results: Results) -> str:
         return "\n".join([*lines, *(f"best: {_on_front(one)}" for one in results.front)])
     lines.append(f"best: trial {best.number}, {results.metric} {best.metric:.6g} after {best.step:,} batches")
     lines += [f"  {key}: {value}" for key, value in best.hparams.items()]
-    checkpoint = results.checkpoint(best)
+    try:
+        checkpoint = results.checkpoint(best)
+    except LightlibError as error:
+        checkpoint = str(error)
     if checkpoint is not None:
         lines.append(f"  checkpoint: {near(checkpoint)}")
     return "\n".join(lines)

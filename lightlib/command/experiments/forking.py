@@ -12,8 +12,9 @@ from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.machine.slots import Slots
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.database import Database
-from lightlib.experiment.work.folder import FILE, ExperimentFolder
+from lightlib.experiment.work.folder import FILE, ROOT, ExperimentFolder
 from lightlib.experiment.work.open import check
+from lightlib.experiment.work.store import Store
 
 _KEYS = ("source_trial_id", "source_checkpoint_uuid")
 
@@ -48,6 +49,9 @@ def _source(text: str) -> tuple[ExperimentFolder, dict[str, str]]:
         for above in path.parents:
             if (above / FILE).is_file():
                 return ExperimentFolder(above), {"source_checkpoint_uuid": str(path)}
+    for name in ExperimentFolder.names():  # a checkpoint in a store is below the folder of its experiment there
+        if Store.name_in(Path(ROOT, name)) in text.split("/"):
+            return ExperimentFolder(Path(ROOT, name)), {"source_checkpoint_uuid": text}
     where, trial = trial_or_all(text)
     folder = folder_of(where)
     return folder, {} if trial is None else {"source_trial_id": f"{folder.path}/{trial}"}

@@ -7,11 +7,11 @@ import dataclasses
 import json
 import math
 import shlex
-import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from lightlib.checkpoint.storage import filesystem
 from lightlib.command.experiments.names import folder_of, near, trial_or_all
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.machine.usage import Usage, usage_of
@@ -19,6 +19,7 @@ from lightlib.experiment.work.checkpoints import checkpoints_of, messages_of
 from lightlib.experiment.work.folder import FILE, ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.results import Results, Trial, described
+from lightlib.experiment.work.store import Store
 
 _FAILED = 1  # exit code
 
@@ -197,7 +198,7 @@ def _best_by(folder: ExperimentFolder, results: Results, options: argparse.Names
     return min(found)[-1] if found else None
 
 
-def _copy(checkpoint: Path | None, target: Path, trial: Trial) -> None:
+def _copy(checkpoint: Path | str | None, target: Path, trial: Trial) -> None:
     if checkpoint is None:
         raise MisconfigurationException(
             f"Trial {trial.number} has no checkpoint.",
@@ -211,7 +212,7 @@ def _copy(checkpoint: Path | None, target: Path, trial: Trial) -> None:
             fix="another path, or delete the file.",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    (shutil.copytree if checkpoint.is_dir() else shutil.copyfile)(checkpoint, target)
+    filesystem.copy(checkpoint, target)
 
 
 def checkpoints(options: argparse.Namespace) -> int:
@@ -220,7 +221,8 @@ def checkpoints(options: argparse.Namespace) -> int:
     folder = folder_of(where)
     results = results_of(folder)
     numbers = [one.number for one in results.trials if trial in (None, one.number)]
-    found = [one for number in numbers for one in checkpoints_of(folder, number, results.metric)]
+    store = Store(folder.path, folder.config)
+    found = [one for number in numbers for one in checkpoints_of(folder, store, number, results.metric)]
     if options.json:
         print(json.dumps([{**dataclasses.asdict(one), "path": str(one.path), "bytes": one.bytes} for one in found]))
         return 0

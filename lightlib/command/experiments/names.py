@@ -47,8 +47,10 @@ def trial_or_all(text: str) -> tuple[str, int | None]:
     return (above, int(last)) if above and last.isdecimal() else (text, None)
 
 
-def near(path: Path) -> Path:
-    """Return a path as seen from here, if it is below."""
+def near(path: Path | str) -> Path | str:
+    """Return a path as seen from here, if it is below; a URL of a store is returned as it is."""
+    if isinstance(path, str):
+        return path
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 

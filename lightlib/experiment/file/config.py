@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from typing_extensions import Self
 
 from lightlib import report
+from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import checks
 from lightlib.experiment.file.entrypoint import Entrypoint, entrypoint
 from lightlib.experiment.file.environment import Environment
 from lightlib.experiment.file.log_policies import DEFAULTS, LogPolicy, log_policies
-from lightlib.experiment.file.masks import masked_at, still_masked
+from lightlib.experiment.file.masks import masked_at, still_masked, variable_of
 from lightlib.experiment.file.part import Part, key
 from lightlib.experiment.file.place import Place
 from lightlib.experiment.file.resources import BindMount, Resources, Slurm
@@ -175,6 +177,28 @@ class ExperimentConfig(Part):
     def masked_secrets(self) -> tuple[str, ...]:
         """The dotted keys of secrets that are ``***``: a stored copy was read, and no environment variable has them."""
         return still_masked(self.plain())
+
+    def require_secrets(self, section: str = "") -> None:
+        """Raise if secrets are masked.
+
+        Args:
+            section: The dotted key of a section. Default: the full experiment.
+
+        Raises:
+            MisconfigurationException: A stored copy was read, and no environment variable has them.
+        """
+        masked = [one for one in self.masked_secrets if one.startswith(section)]
+        if masked:
+            raise MisconfigurationException(
+                f"The secrets of the experiment are masked in its folder: {', '.join(masked)}.",
+                expected="their values in the environment.",
+                fix=f"export {' '.join(f'{one}=…' for one in dict.fromkeys(map(variable_of, masked)))}",
+            )
+
+    @property
+    def file_with_secrets(self) -> Path | None:
+        """The file from which it was read, if it has secrets; they may also come from variables."""
+        return Path(self.places.source) if self.places.source and self.masked() != self.plain() else None
 
     def masked(self) -> dict[str, Any]:
         """Return the experiment as plain values with ``***`` for its secrets."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import Self
 
+from lightlib.checkpoint.storage.mapping import storage_of
 from lightlib.experiment.file import checks
 from lightlib.experiment.file.part import Part, key, plain
 from lightlib.experiment.file.place import Place
@@ -150,6 +151,21 @@ class CheckpointStorage(Part):
             inside = posixpath.normpath(f"/{self.prefix.lstrip('/')}") if self.prefix else ""
             return f"{schemes[self.type]}://{self.bucket or self.container}{inside}".rstrip("/")
         return self.url or self.container_path
+
+    def options(self) -> dict[str, Any]:
+        """Return fsspec's options for the location, which may be secrets: the keys and the address of the store.
+
+        Raises:
+            MisconfigurationException: Of `s3`, one of `access_key` and `secret_key` is missing.
+
+        Example:
+            >>> CheckpointStorage(type="s3", bucket="b", endpoint_url="http://127.0.0.1:9000").options()
+            {'endpoint_url': 'http://127.0.0.1:9000'}
+        """
+        if self.type not in ("s3", "azure"):
+            return {}
+        keys = (name for name in KEYS[self.type] if name != "prefix")
+        return dict(storage_of({"type": self.type, **{name: getattr(self, name) for name in keys}}).options)
 
     def plain(self) -> dict[str, Any]:
         """Return the keys of this type as plain values."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lightlib.checkpoint.storage.store import is_remote, local_path
 from lightlib.errors import LightlibError
 from lightlib.experiment.current import JOB
 from lightlib.experiment.file import ExperimentConfig
@@ -149,12 +150,22 @@ class Containers:
         return tuple(launcher.command(["sh", "-c", _SHELL, str(context), *command]))
 
     def _mounts(self, attempt: Path) -> list[str]:
-        found = []
+        found = self._store()
         for one in self.config.bind_mounts:
             target = os.path.join(attempt, one.container_path)
             more = (",readonly" if one.read_only else "") + f",bind-propagation={one.propagation}"
             found.append(f"--mount=type=bind,source={one.host_path},target={target}{more}")
         return found
+
+    def _store(self) -> list[str]:
+        """Return the mount of the folder in which checkpoints are stored, at its own path."""
+        storage = self.config.checkpoint_storage
+        top = storage.host_path or storage.location or ""
+        mounted = {os.path.normpath(one.container_path) for one in self.config.bind_mounts}
+        if not top or is_remote(top) or os.path.normpath(top) in mounted:
+            return []
+        path = local_path(top)
+        return [f"--mount=type=bind,source={path},target={path},bind-propagation={storage.propagation}"]
 
 
 def remove(engine: str, name: str) -> None:

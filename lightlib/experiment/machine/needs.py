@@ -12,23 +12,12 @@ from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.file.resources import SHM_SIZE
-from lightlib.experiment.job import JOB_FILE
+from lightlib.experiment.job import CHECKPOINTS, JOB_FILE
 from lightlib.experiment.messages import DECISIONS, FILE
 
 HOOK = "startup-hook.sh"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  no file is made there
-_OURS = ("checkpoints", JOB_FILE, "log.txt", "usage.jsonl", FILE, DECISIONS)  # in the folder of an attempt
-
-
-def check_keys(config: ExperimentConfig) -> None:
-    """Refuse keys that this version reads and does not act on.
-
-    Raises:
-        ConfigError: The experiment has such a key.
-    """
-    if config.checkpoint_storage.type is not None:
-        problem, fix = "is not supported by `lightlib experiment run` yet.", "delete it: checkpoints are in its folder."
-        config.places.below("checkpoint_storage.type").refuse(problem, "an experiment without it.", fix)
+_OURS = (CHECKPOINTS, JOB_FILE, "log.txt", "usage.jsonl", FILE, DECISIONS)  # in the folder of an attempt
 
 
 def check_machine(config: ExperimentConfig, *, contained: bool = False) -> None:

@@ -127,7 +127,7 @@ class Facts:
     failures: Sequence[Failure]
     failed: int
     importances: dict[str, float] | str
-    checkpoint: Path | None
+    checkpoint: Path | str | None
     made: datetime
 
     @property

@@ -184,8 +184,8 @@ def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}: {_short(value)}" for key, value in values.items())
 
 
-def _below(path: Path, folder: Path) -> str:
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+def _below(path: Path | str, folder: Path) -> str:
+    return str(path.relative_to(folder)) if isinstance(path, Path) and path.is_relative_to(folder) else str(path)
 
 
 def _number(value: float | None) -> str:

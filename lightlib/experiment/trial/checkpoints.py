@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
-from lightlib.experiment.job import Job
+from lightlib.checkpoint.storage.filesystem import is_remote, names_in
+from lightlib.checkpoint.storage.options import StorageOptions
+from lightlib.experiment.job import CHECKPOINT_STORAGE, Job
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lightlib.core.trainer import Trainer
-
-FOLDER = "checkpoints"
 
 
 class TrialCheckpoint(ModelCheckpoint):
@@ -30,7 +32,7 @@ class TrialCheckpoint(ModelCheckpoint):
     def __init__(self, job: Job) -> None:
         policy = job.checkpoint_policy
         super().__init__(
-            os.path.join(job.folder, FOLDER),
+            job.checkpoints,
             filename="best-{epoch}-{step}" if policy == "best" else "{epoch}-{step}",
             monitor=None if policy == "none" else job.metric,
             mode="min" if job.smaller_is_better else "max",
@@ -65,20 +67,32 @@ class EarlierCheckpoints(Checkpoint):
 
 
 def earlier_folders(job: Job) -> list[str]:
-    """Return the folders below those of the earlier attempts that have checkpoints."""
-    found = [path.parent for folder in job.earlier for path in sorted(Path(folder).rglob("*.ckpt"))]
-    return list(map(str, dict.fromkeys(found)))
+    """Return the folders of the earlier attempts that have checkpoints, also those in a store."""
+    found: list[str] = []
+    for folder in job.earlier:
+        if is_remote(folder):
+            found += [folder] if any(name.endswith(".ckpt") for name in names_in(folder)) else []
+        else:
+            found += (str(path.parent) for path in sorted(Path(folder).rglob("*.ckpt")))
+    return list(dict.fromkeys(found))
 
 
-def callbacks(job: Job) -> list[Checkpoint]:
-    """Return the callbacks that save and find the checkpoints of a trial."""
+def open_store() -> None:
+    """Open the store of the checkpoints with the keys that the worker has put into the environment, if any."""
+    if CHECKPOINT_STORAGE in os.environ:
+        StorageOptions(**json.loads(os.environ[CHECKPOINT_STORAGE]))
+
+
+def callbacks(job: Job, earlier: Iterable[str]) -> list[Checkpoint]:
+    """Return the callbacks that save and find the checkpoints of a trial.
+
+    Args:
+        job: The attempt.
+        earlier: The folders with the checkpoints of earlier attempts.
+    """
     found: list[Checkpoint] = [TrialCheckpoint(job)]
     if job.min_checkpoint_period:
         ((unit, number),) = job.min_checkpoint_period.items()
         every: dict[str, Any] = {"every_n_epochs" if unit == "epochs" else "every_n_train_steps": number}
-        found.append(
-            ModelCheckpoint(
-                os.path.join(job.folder, FOLDER), "newest-{epoch}-{step}", **every, enable_version_counter=False
-            )
-        )
-    return found + [EarlierCheckpoints(folder) for folder in earlier_folders(job)]
+        found.append(ModelCheckpoint(job.checkpoints, "newest-{epoch}-{step}", **every, enable_version_counter=False))
+    return found + [EarlierCheckpoints(folder) for folder in earlier]

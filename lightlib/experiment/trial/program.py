@@ -33,14 +33,15 @@ class TrialCLI(LightningCLI):
 
     def __init__(self, job: Job, messages: Messages | None) -> None:
         self._job = job
-        self._finds = bool(checkpoints.earlier_folders(job))
+        earlier = checkpoints.earlier_folders(job)
+        self._finds = bool(earlier)
         given = {"ckpt_path": "auto", **(job.fit or {})}
-        callbacks: list[Callback] = [Reporter(messages, (job.metric, *job.more_metrics), job.reported)]
+        callbacks: list[Callback] = [Reporter(messages, (job.metric, *job.more_metrics), job.reported, job.store)]
         if job.rungs:
             callbacks.append(RungStops(job, messages))
         super().__init__(
             args={"subcommand": "fit", "fit": given},
-            trainer_defaults={"callbacks": [*callbacks, *checkpoints.callbacks(job)]},
+            trainer_defaults={"callbacks": [*callbacks, *checkpoints.callbacks(job, earlier)]},
         )
 
     def before_fit(self) -> None:
@@ -77,6 +78,7 @@ def run(job: Job) -> None:
         if job.function:
             call(job.function)
         else:
+            checkpoints.open_store()
             TrialCLI(job, messages)
     except InvalidHP as error:
         Messages(Path(job.folder)).send("invalid", text=str(error))  # from any rank

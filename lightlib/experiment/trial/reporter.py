@@ -25,6 +25,7 @@ class Reporter(Callback):
         messages: To the worker; None on the other ranks.
         needed: The metrics of the searcher, which each validation must log.
         reported: Whether an earlier attempt has reported it.
+        store: The folder or URL of its checkpoints, unless they are in the folder of the attempt.
 
     Raises:
         MisconfigurationException: On rank 0: the fit does not validate, or a validation does not log all of them.
@@ -32,8 +33,10 @@ class Reporter(Callback):
 
     after_module = True
 
-    def __init__(self, messages: Messages | None, needed: Sequence[str], reported: bool = False) -> None:
-        self._messages, self._needed, self._reported = messages, needed, reported
+    def __init__(
+        self, messages: Messages | None, needed: Sequence[str], reported: bool = False, store: str | None = None
+    ) -> None:
+        self._messages, self._needed, self._reported, self._store = messages, needed, reported, store
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         if not self._reported and trainer.plan is not None and trainer.plan.validate_every is None:
@@ -56,6 +59,9 @@ class Reporter(Callback):
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
         if self._messages is not None:
             here, found = self._messages.folder, Path(path)  # users may move the folder
+            if self._store is not None and path.startswith(f"{self._store}/"):
+                self._send("checkpoint", trainer, path=path[len(self._store) + 1 :], stored=True)
+                return
             self._send("checkpoint", trainer, path=str(found.relative_to(here) if found.is_relative_to(here) else path))
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lightlib.callbacks.checkpoint.policy import Saved, retained
+from lightlib.checkpoint.storage import filesystem
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.store import Location, Store
 
 
 @dataclass(frozen=True)
@@ -20,47 +20,57 @@ class TrialCheckpoint:
 
     Attributes:
         trial: The number of the trial.
-        path: A file or a folder.
+        path: A file or a folder, or the URL of one in a store.
         step: The batches after which it was saved.
         metric: The metric of a validation after as many; None if there was none.
     """
 
     trial: int
-    path: Path
+    path: Location
     step: int
     metric: float | None
 
     @property
     def bytes(self) -> int:
         """Its size."""
-        files = self.path.rglob("*") if self.path.is_dir() else [self.path]
-        return sum(one.stat().st_size for one in files if one.is_file())
+        return filesystem.size_of(self.path)
 
 
 def messages_of(folder: ExperimentFolder, trial: int, kind: str) -> list[dict[str, Any]]:
-    """Return the messages of a kind that a trial has sent, over all its attempts; paths are absolute."""
-    written = ((path, one) for path in folder.attempts(trial) for one in Messages(path).new() if one["kind"] == kind)
-    return [{**one, "path": str(path / one["path"])} if "path" in one else one for path, one in written]
+    """Return the messages of a kind that a trial has sent, over all its attempts."""
+    return [one for path in folder.attempts(trial) for one in Messages(path).new() if one["kind"] == kind]
 
 
-def checkpoints_of(folder: ExperimentFolder, trial: int, metric: str) -> list[TrialCheckpoint]:
+def saved_of(folder: ExperimentFolder, store: Store, trial: int) -> list[tuple[int, Location]]:
+    """Return the step and the place of each checkpoint that a trial has saved, also of those that were deleted."""
+    return [
+        (one["step"], store.saved(path, one["path"], stored=one.get("stored", False)))
+        for path in folder.attempts(trial)
+        for one in Messages(path).new()
+        if one["kind"] == "checkpoint"
+    ]
+
+
+def checkpoints_of(folder: ExperimentFolder, store: Store, trial: int, metric: str) -> list[TrialCheckpoint]:
     """Return the checkpoints of a trial that there are, oldest first.
 
     Args:
         folder: Of the experiment.
+        store: Of its checkpoints.
         trial: The number of the trial.
         metric: Of the searcher.
     """
     values = {one["step"]: one["metrics"].get(metric) for one in messages_of(folder, trial, "validated")}
-    steps: dict[str, int] = {}
-    for one in messages_of(folder, trial, "checkpoint"):
-        steps.pop(one["path"], None)  # it was replaced
-        steps[one["path"]] = one["step"]
-    found = [TrialCheckpoint(trial, Path(path), step, values.get(step)) for path, step in steps.items()]
-    return [one for one in found if one.path.exists()]
+    steps: dict[Location, int] = {}
+    for step, path in saved_of(folder, store, trial):
+        steps.pop(path, None)  # it was replaced
+        steps[path] = step
+    return [TrialCheckpoint(trial, path, steps[path], values.get(steps[path])) for path in store.existing(steps)]
 
 
-def collect(folder: ExperimentFolder, config: ExperimentConfig, ended: Collection[int], *, at_end: bool) -> list[Path]:
+def collect(
+    folder: ExperimentFolder, config: ExperimentConfig, ended: Collection[int], *, at_end: bool
+) -> list[Location]:
     """Delete the checkpoints of ended trials that no rule of `checkpoint_storage` keeps.
 
     Args:
@@ -72,16 +82,17 @@ def collect(folder: ExperimentFolder, config: ExperimentConfig, ended: Collectio
 
     Returns:
         The deleted files and folders.
+
+    Raises:
+        LightlibError: The store does not answer.
     """
-    rules = config.checkpoint_storage
-    found = [one for trial in ended for one in checkpoints_of(folder, trial, config.searcher.metrics[0])]
+    rules, store = config.checkpoint_storage, Store(folder.path, config)
+    found = [one for trial in ended for one in checkpoints_of(folder, store, trial, config.searcher.metrics[0])]
     saved = {one.path: Saved(str(one.trial), (age,), one.metric) for age, one in enumerate(found)}
     best = rules.save_experiment_best if at_end else len(saved) * bool(rules.save_experiment_best)
     mode = "min" if config.searcher.directions[0] else "max"
-    garbage = sorted(saved.keys() - retained(saved, best, rules.save_trial_best, rules.save_trial_latest, mode))
+    kept = retained(saved, best, rules.save_trial_best, rules.save_trial_latest, mode)
+    garbage = sorted(saved.keys() - kept, key=str)
     for path in garbage:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        store.remove(path)
     return garbage

@@ -12,9 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from lightlib import report
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig, changed, read, save
 from lightlib.experiment.work.database import Database
+from lightlib.experiment.work.store import Store
 
 ROOT = "experiments"
 FILE, TRIALS = "experiment.yaml", "trials"
@@ -73,7 +75,7 @@ class ExperimentFolder:
         self,
         config: ExperimentConfig,
         context: str | os.PathLike[str],
-        weights: Path | None = None,
+        weights: str | Path | None = None,
         database: Database | None = None,
     ) -> ExperimentConfig:
         """Store an experiment with its code, or compare it with the stored one; return it with the stored seed.
@@ -147,7 +149,9 @@ class ExperimentFolder:
                 fix="the command without --storage and without LIGHTLIB_STORAGE.",
             )
 
-    def _create(self, config: ExperimentConfig, context: Path, weights: Path | None, database: Database | None) -> None:
+    def _create(
+        self, config: ExperimentConfig, context: Path, weights: str | Path | None, database: Database | None
+    ) -> None:
         there = [one.name for one in self.path.iterdir()] if self.path.exists() else []
         foreign = [name for name in there if not name.startswith(_NEW)]
         if foreign and CONTEXT not in there:
@@ -161,13 +165,14 @@ class ExperimentFolder:
         with tempfile.TemporaryDirectory(dir=self.path, prefix=_NEW) as folder:
             new = Path(folder)
             if not self.context.exists():
-                copy_context(context, new / CONTEXT, self.path)
+                copy_context(context, new / CONTEXT, self.path, config.file_with_secrets)
                 _move(new / CONTEXT, self.context)
             if weights is not None and not self.weights.exists():
-                (shutil.copytree if weights.is_dir() else shutil.copyfile)(weights, new / WEIGHTS)
+                filesystem.copy(weights, new / WEIGHTS)
                 _move(new / WEIGHTS, self.weights)
             if database is not None and Database.of(self.path) is None:
                 database.save(self.path)
+            Store.begin(self.path, new, config)
             file = new / FILE
             save(config, file)
             with suppress(FileExistsError):  # of several processes that begin at once, one draws the seed
@@ -187,16 +192,18 @@ def _with_seed_of(config: ExperimentConfig, seed: int | None) -> ExperimentConfi
     return dataclasses.replace(config, reproducibility=section)
 
 
-def copy_context(source: Path, target: Path, experiment: Path) -> None:
+def copy_context(source: Path, target: Path, experiment: Path, secret: Path | None = None) -> None:
     """Copy the user's code, except experiments and the files that `.detignore` names.
 
     Args:
         source: The folder of the code.
         target: The copy, which must not exist.
         experiment: The folder of the experiment; the one above it is not copied.
+        secret: The experiment file, if it has secrets; it is not copied.
     """
     patterns = [*_NEVER, *_patterns(source / IGNORED)]
     above = experiment.parent.absolute()
+    hidden = secret and secret.resolve()
     size = 0
 
     def ignored(folder: str, names: list[str]) -> set[str]:
@@ -205,7 +212,7 @@ def copy_context(source: Path, target: Path, experiment: Path) -> None:
         out = set()
         for name in names:
             path = here / name
-            inside = path.absolute() == above or path.absolute() == experiment
+            inside = path.absolute() in (above, experiment) or path.resolve() == hidden
             if inside or _matches(path.relative_to(source), path.is_dir(), patterns) or not _is_plain(path):
                 out.add(name)
             elif path.is_file():

@@ -80,11 +80,16 @@ class Experiment:
         """The non-dominated trials of an experiment with several metrics; else those with the best metric."""
         return self._results().front
 
-    def checkpoint(self, trial: Trial | None = None) -> Path | None:
+    def checkpoint(self, trial: Trial | None = None) -> Path | str | None:
         """Return the checkpoint of a trial's best validation, or its last one; None if there is neither.
+
+        It is a path, or the URL of one in a store.
 
         Args:
             trial: Default: the best one.
+
+        Raises:
+            LightlibError: The store does not answer, or its keys are masked in the folder of the experiment.
         """
         results = self._results()
         chosen = trial or results.best

@@ -14,10 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
-from lightlib.experiment.file.masks import variable_of
-from lightlib.experiment.job import JOB_FILE, Job
+from lightlib.experiment.job import CHECKPOINTS, JOB_FILE, Job
 from lightlib.experiment.ledger.attempt import Attempt
 from lightlib.experiment.ledger.beats import BeatFiles, BeatRows, Watch, this_process
 from lightlib.experiment.ledger.ledger import Ledger
@@ -25,7 +23,7 @@ from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import Snapshot
 from lightlib.experiment.ledger.storage import Patience
 from lightlib.experiment.machine.containers import Containers
-from lightlib.experiment.machine.needs import check_keys, check_machine, command_of, link_code, mount, run_startup_hook
+from lightlib.experiment.machine.needs import check_machine, command_of, link_code, mount, run_startup_hook
 from lightlib.experiment.machine.slots import Slot, Slots, variables
 from lightlib.experiment.searchers.custom import Custom
 from lightlib.experiment.searchers.halving import Halving
@@ -39,6 +37,7 @@ from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.source import check_source, source_of
+from lightlib.experiment.work.store import Store, check_store
 from lightlib.experiment.work.worker import EXCLUDED, Show, Worker
 
 
@@ -64,7 +63,7 @@ class Jobs:
         containers: Containers | None = None,
     ) -> None:
         self._folder, self._config, self._space, self._slots, self._source = folder, config, space, slots, source
-        self._containers = containers
+        self._containers, self._store = containers, Store(folder.path, config)
 
     def __call__(self, attempt: Attempt, snapshot: Snapshot, slots: Sequence[Slot]) -> Job:
         """Return the job of an attempt that has these slots; its folder is created."""
@@ -78,7 +77,7 @@ class Jobs:
             mount(config, path)
         if command:
             link_code(self._folder.context, path)
-            _continue_checkpoints(earlier, path)
+            self._continue_checkpoints(earlier, path)
         else:
             devices = max(len(slots), 1)
             fit = settings(config, self._folder.context, hparams, attempt.trial, devices, kind).fit
@@ -97,9 +96,10 @@ class Jobs:
             more_metrics=searcher.metrics[1:],
             fit=fit,
             command=command,
-            variables={**variables(slots), **config.environment.variables(kind)},
+            variables={**variables(slots), **config.environment.variables(kind), **self._store.variables()},
             threads=1 if kind == "cpu" else max((os.cpu_count() or 1) // self._slots.total, 1),
-            earlier=tuple(map(str, earlier)),
+            store=self._store.place(path),
+            earlier=(*map(str, earlier), *filter(None, map(self._store.place, earlier))),
             weights=str(self._folder.weights) if self._folder.weights.exists() else None,
             best=(min if searcher.directions[0] else max)(values, default=None),
             reported=any(one.reports for one in snapshot.chains[attempt.trial]),
@@ -140,13 +140,19 @@ class Jobs:
             return (searcher.stopping or searcher).time_metric, tuple(lengths), rung
         return *rungs_of_fit(lengths, fit["trainer"], self._config, hparams), rung
 
+    def _continue_checkpoints(self, earlier: list[Path], path: Path) -> None:
+        """Let the folder for the checkpoints of a command begin as that of the attempt before.
 
-def _continue_checkpoints(earlier: list[Path], path: Path) -> None:
-    """Let the folder for the checkpoints of a command begin as that of the attempt before."""
-    target, found = path / "checkpoints", [one / "checkpoints" for one in earlier if (one / "checkpoints").is_dir()]
-    target.mkdir(exist_ok=True)
-    if found and not any(target.iterdir()):
-        shutil.copytree(found[-1], target, dirs_exist_ok=True)
+        In a store it is a link to the folder there; a command has no other store than a folder.
+        """
+        target, found = path / CHECKPOINTS, [one / CHECKPOINTS for one in earlier if (one / CHECKPOINTS).is_dir()]
+        stored = self._store.place(path)
+        if stored is not None and not target.is_symlink():
+            os.makedirs(stored, exist_ok=True)
+            target.symlink_to(stored, target_is_directory=True)
+        target.mkdir(exist_ok=True)
+        if found and not any(target.iterdir()):
+            shutil.copytree(found[-1], target, dirs_exist_ok=True)
 
 
 def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool = True) -> None:
@@ -168,16 +174,10 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
             "as many slots as a trial needs.",
             f"resources.slots_per_trial: {slots.total}, or a machine with more devices.",
         )
-    if config.masked_secrets:
-        keys = ", ".join(config.masked_secrets)
-        raise MisconfigurationException(
-            f"The secrets of the experiment are masked in its folder: {keys}.",
-            expected="their values in the environment.",
-            fix=f"export {' '.join(f'{one}=…' for one in dict.fromkeys(map(variable_of, config.masked_secrets)))}",
-        )
-    check_keys(config)
+    config.require_secrets()
+    contained = works and Containers.of(config, context, slots.kind) is not None
     if works:
-        check_machine(config, contained=Containers.of(config, context, slots.kind) is not None)
+        check_machine(config, contained=contained)
     seeded = config.with_seed()
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
     check_source(seeded, space, slots.total)
@@ -186,6 +186,7 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
         hparams = space.values(space.draw_trial(0, 0))
         found = settings(seeded, context, hparams, 0, max(wanted, 1), slots.kind)
         checkpoint_period(found.fit["trainer"], seeded, hparams)
+    check_store(config, contained=contained)
 
 
 def settings(
@@ -217,7 +218,11 @@ def open_worker(
         show: Gets a line for each event.
         grace: Seconds without a sign of life after which a worker on another machine is dead.
         patience: Seconds for which a database may not answer.
+
+    Raises:
+        LightlibError: The checkpoints of the experiment are not in its store, as seen from this machine.
     """
+    Store(folder.path, config).require()
     space = Space(config.hyperparameters, lambda key: config.where(f"hyperparameters.{key}"))
     containers = Containers.of(config, folder.path.absolute(), slots.kind)
     if containers is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from lightlib.experiment.file import ExperimentConfig
@@ -18,9 +18,10 @@ from lightlib.experiment.searchers.pareto import front
 from lightlib.experiment.searchers.scores import score
 from lightlib.experiment.searchers.values import value_of
 from lightlib.experiment.space import Space
-from lightlib.experiment.work.checkpoints import messages_of
+from lightlib.experiment.work.checkpoints import saved_of
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.source import source_of
+from lightlib.experiment.work.store import Location, Store
 
 LAST = "last.ckpt"
 _LONGEST = 24  # characters of a value on a line
@@ -77,7 +78,7 @@ class Results:
     """
 
     def __init__(self, folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
-        self._folder, self._directions = folder, config.searcher.directions
+        self._folder, self._config, self._directions = folder, config, config.searcher.directions
         self.metrics = config.searcher.metrics
         self.metric = self.metrics[0]
         self.space = Space(config.hyperparameters)
@@ -125,13 +126,17 @@ class Results:
             return "running"
         return "paused" if self._orders.experiment == "pause" else "waiting"
 
-    def checkpoint(self, trial: Trial) -> Path | None:
-        """Return the checkpoint of a trial's best validation; its last one if that was not kept, or None."""
-        attempts = self._folder.attempts(trial.number)
-        written = messages_of(self._folder, trial.number, "checkpoint")
-        found = [Path(one["path"]) for one in written if one["step"] == trial.step and Path(one["path"]).name != LAST]
-        last = [path / "checkpoints" / LAST for path in reversed(attempts)]
-        return next((path for path in (*reversed(found), *last) if path.exists()), None)
+    def checkpoint(self, trial: Trial) -> Location | None:
+        """Return the checkpoint of a trial's best validation; its last one if that was not kept, or None.
+
+        Raises:
+            LightlibError: The store of the checkpoints does not answer, or its keys are masked.
+        """
+        store = Store(self._folder.path, self._config)
+        saved = saved_of(self._folder, store, trial.number)
+        found = [path for step, path in saved if step == trial.step and PurePath(path).name != LAST]
+        last = [store.last(path, LAST) for path in reversed(self._folder.attempts(trial.number))]
+        return next(iter(store.existing([*reversed(found), *last])), None)
 
     def _trial(self, snapshot: Snapshot, number: int) -> Trial:
         chain = snapshot.chains[number]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import nearest
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.work.checkpoints import checkpoints_of
 from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.store import Location, Store, location
 
 
-def find(config: ExperimentConfig) -> Path | None:
+def find(config: ExperimentConfig) -> Location | None:
     """Return the checkpoint that `source_trial_id` or `source_checkpoint_uuid` names; None if neither is given.
 
     Raises:
@@ -28,13 +30,13 @@ def find(config: ExperimentConfig) -> Path | None:
             "give the program the path as a hyperparameter.",
         )
     if name == "source_checkpoint_uuid":
-        if not Path(value).exists():
+        if not filesystem.exists(value):
             place.refuse(
                 f"is {value!r}, and there is no such file or folder, seen from {Path.cwd()}.",
-                "the path of a checkpoint.",
+                "the path or URL of a checkpoint.",
                 "`lightlib experiment checkpoints EXPERIMENT` lists those of an experiment.",
             )
-        return Path(value)
+        return location(value)
     where, _, number = str(value).rpartition("/")
     found = ExperimentFolder.named(where) if where else None
     if found is None or not number.isdecimal():
@@ -51,7 +53,8 @@ def find(config: ExperimentConfig) -> Path | None:
     )
 
 
-def _latest(folder: ExperimentFolder, trial: int) -> Path | None:
+def _latest(folder: ExperimentFolder, trial: int) -> Location | None:
     """Return the newest checkpoint of a trial, or None."""
-    found = checkpoints_of(folder, trial, folder.config.searcher.metrics[0])
+    config = folder.config
+    found = checkpoints_of(folder, Store(folder.path, config), trial, config.searcher.metrics[0])
     return max(found, key=lambda one: one.step).path if found else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Attempt, Ending
@@ -301,7 +301,10 @@ class Worker:
     def _collect(self, trial: int) -> None:
         """Delete the checkpoints of a trial that is not to continue, except those that the experiment keeps."""
         if self._ledger.snapshot().state_of(trial) in ENDED:
-            collect(self._folder, self._config, [trial], at_end=False)
+            try:
+                collect(self._folder, self._config, [trial], at_end=False)
+            except LightlibError as error:  # they are deleted when the experiment ends
+                self._show(str(error))
 
     def _follow_policies(self, one: TrialHere) -> bool:
         """Label the trial with the log policies that its output matched; return whether it may restart."""

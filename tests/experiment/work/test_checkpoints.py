@@ -12,6 +12,7 @@ from lightlib.experiment.file import read
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.work.checkpoints import checkpoints_of, collect
 from lightlib.experiment.work.folder import ExperimentFolder
+from lightlib.experiment.work.store import Store
 from tests.experiment.work.project import Project
 
 # trial → attempts → (batches, metric or None, name of the checkpoint or None)
@@ -46,26 +47,38 @@ def config(**rules):
     return read({"name": "a", "fit": {"trainer": {}}, "searcher": searcher, "checkpoint_storage": rules})
 
 
+def store(folder):
+    return Store(folder.path, config())
+
+
 def names(folder, *trials):
-    return [f"{one.trial}/{one.path.name}" for trial in trials for one in checkpoints_of(folder, trial, "loss")]
+    return [
+        f"{one.trial}/{one.path.name}"
+        for trial in trials
+        for one in checkpoints_of(folder, store(folder), trial, "loss")
+    ]
 
 
 def test_the_checkpoints_of_a_trial_are_those_of_all_its_attempts(folder):
-    found = checkpoints_of(folder, 0, "loss")
+    found = checkpoints_of(folder, store(folder), 0, "loss")
     assert [(one.step, one.metric, one.bytes) for one in found] == [
         (4, 0.5, 4),
         (6, None, 4),
         (8, 0.3, 4),
         (12, 0.4, 4),
     ]
-    (one,) = checkpoints_of(folder, 2, "loss")
+    (one,) = checkpoints_of(folder, store(folder), 2, "loss")
     assert (one.path.name, one.metric, one.bytes) == ("folder", None, 2)
 
 
 def test_a_checkpoint_that_was_replaced_is_as_new_as_its_last_version(folder):
     path = folder.attempt(1, 0)
     Messages(path).send("checkpoint", step=9, path=str(path / "checkpoints" / "a"))
-    assert [(one.path.name, one.step) for one in checkpoints_of(folder, 1, "loss")] == [("b", 8), ("last", 8), ("a", 9)]
+    assert [(one.path.name, one.step) for one in checkpoints_of(folder, store(folder), 1, "loss")] == [
+        ("b", 8),
+        ("last", 8),
+        ("a", 9),
+    ]
 
 
 @pytest.mark.parametrize(

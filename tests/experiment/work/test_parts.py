@@ -125,7 +125,6 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
             "in records, and the hyperparameter 'global_batch_size' is missing",
         ),
         ({"resources": {"slots_per_trial": 3}}, r"is 3, and this worker has 2 slots \(cpu\)"),
-        ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, r"'checkpoint_storage\.type' is not supported by"),
         (
             {"bind_mounts": [{"host_path": "/absent", "container_path": "x"}]},
             "is '/absent', which does not exist",
