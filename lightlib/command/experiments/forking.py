@@ -10,11 +10,11 @@ from lightlib.command.experiments.names import folder_of, near, trial_or_all, wo
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.machine.slots import Slots
+from lightlib.experiment.store import Store
 from lightlib.experiment.work import weights
 from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.folder import FILE, ROOT, ExperimentFolder
 from lightlib.experiment.work.open import check
-from lightlib.experiment.work.store import Store
 
 _KEYS = ("source_trial_id", "source_checkpoint_uuid")
 

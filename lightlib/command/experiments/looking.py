@@ -15,11 +15,11 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.command.experiments.names import folder_of, near, trial_or_all
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.machine.usage import Usage, usage_of
+from lightlib.experiment.store import Store
 from lightlib.experiment.work.checkpoints import checkpoints_of, messages_of
 from lightlib.experiment.work.folder import FILE, ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.results import Results, Trial, described
-from lightlib.experiment.work.store import Store
 
 _FAILED = 1  # exit code
 

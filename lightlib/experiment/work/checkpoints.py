@@ -10,8 +10,8 @@ from lightlib.callbacks.checkpoint.policy import Saved, retained
 from lightlib.checkpoint.storage import filesystem
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.messages import Messages
+from lightlib.experiment.store import Location, Store
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.experiment.work.store import Location, Store
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from lightlib import report
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig, changed, read, save
+from lightlib.experiment.store import Store
 from lightlib.experiment.work.database import Database
-from lightlib.experiment.work.store import Store
 
 ROOT = "experiments"
 FILE, TRIALS = "experiment.yaml", "trials"

@@ -29,6 +29,7 @@ from lightlib.experiment.searchers.custom import Custom
 from lightlib.experiment.searchers.halving import Halving
 from lightlib.experiment.searchers.plain import Plain
 from lightlib.experiment.space import Space
+from lightlib.experiment.store import Store, check_store
 from lightlib.experiment.trial.settings import Settings, fit_settings
 from lightlib.experiment.trial.trainer import checkpoint_period, rungs_of_fit
 from lightlib.experiment.work.custom import Calls, CustomDecisions, OneSearcher, check_searcher
@@ -37,7 +38,6 @@ from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.source import check_source, source_of
-from lightlib.experiment.work.store import Store, check_store
 from lightlib.experiment.work.worker import EXCLUDED, Show, Worker
 
 
@@ -143,7 +143,7 @@ class Jobs:
     def _continue_checkpoints(self, earlier: list[Path], path: Path) -> None:
         """Let the folder for the checkpoints of a command begin as that of the attempt before.
 
-        In a store it is a link to the folder there; a command has no other store than a folder.
+        In a store, which is a folder for a command, it is a link.
         """
         target, found = path / CHECKPOINTS, [one / CHECKPOINTS for one in earlier if (one / CHECKPOINTS).is_dir()]
         stored = self._store.place(path)

@@ -18,10 +18,10 @@ from lightlib.experiment.searchers.pareto import front
 from lightlib.experiment.searchers.scores import score
 from lightlib.experiment.searchers.values import value_of
 from lightlib.experiment.space import Space
+from lightlib.experiment.store import Location, Store
 from lightlib.experiment.work.checkpoints import saved_of
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.source import source_of
-from lightlib.experiment.work.store import Location, Store
 
 LAST = "last.ckpt"
 _LONGEST = 24  # characters of a value on a line

@@ -7,9 +7,9 @@ from pathlib import Path
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import nearest
 from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.store import Location, Store, location
 from lightlib.experiment.work.checkpoints import checkpoints_of
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.experiment.work.store import Location, Store, location
 
 
 def find(config: ExperimentConfig) -> Location | None:

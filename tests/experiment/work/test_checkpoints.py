@@ -10,9 +10,9 @@ pytest.importorskip("optuna")
 
 from lightlib.experiment.file import read
 from lightlib.experiment.messages import Messages
+from lightlib.experiment.store import Store
 from lightlib.experiment.work.checkpoints import checkpoints_of, collect
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.experiment.work.store import Store
 from tests.experiment.work.project import Project
 
 # trial → attempts → (batches, metric or None, name of the checkpoint or None)

@@ -1,4 +1,4 @@
-"""Searches that keep the checkpoints of their trials in a store: folders, S3, and stand-ins for gs:// and az://."""
+"""Searches with their checkpoints in a store: a folder, S3, and stand-ins for gs:// and az://."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from lightlib.experiment.file import read
 from lightlib.experiment.file.storage import CheckpointStorage
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.space import trial_seed
+from lightlib.experiment.store import MARK, Store, check_store
 from lightlib.experiment.work.checkpoints import checkpoints_of, collect
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.experiment.work.store import MARK, Store, check_store
 from tests.campaigns import faulty_store
 from tests.campaigns.faulty_store import BUCKET
 from tests.experiment import postgres
@@ -241,13 +241,13 @@ def test_trials_of_two_processes(tmp_path, server, s3, strategy):
 @pytest.mark.processes
 @pytest.mark.skipif(bool(postgres.why_not()), reason=postgres.why_not() or "-")
 def test_two_workers_with_a_database_share_the_store(tmp_path):
-    """The second worker continues what the first one had in hand when it was killed."""
+    """The second worker continues the trial of the first one, which is killed."""
     pytest.importorskip("psycopg")
     server = postgres.Postgres()
     try:
         stored = Stored(tmp_path, "shared_fs", TWO)
         stored.project.command("experiment", "create", "search.yaml", "--storage", server.url)
-        workers = [stored.project.start("experiment", "work", "search", "--slots", one) for one in "01"]
+        workers = [stored.project.start("experiment", "work", "search", "--slots", one) for one in ("0,", "1,")]
         until(lambda: len(stored.project.held()) == 2)
         workers[0].kill()
         workers[0].communicate(timeout=300)
@@ -257,7 +257,7 @@ def test_two_workers_with_a_database_share_the_store(tmp_path):
         assert sorted(one.attempts for one in stored.project.trials()) == [1, 2]
         assert_as_torch(stored, 2)
     finally:
-        server.stop()
+        server.close()
 
 
 @pytest.mark.processes

@@ -253,6 +253,6 @@ def _address(storage: CheckpointStorage) -> str:
 def _shown(error: BaseException, storage: CheckpointStorage) -> str:
     """Return the text of an error without the keys of the store."""
     text = report.without_passwords(str(error) or type(error).__name__)
-    for value in sorted(map(str, storage.options().values()), key=len, reverse=True):
-        text = text.replace(value, report.MASK) if value and value != storage.endpoint_url else text
+    for value in (storage.secret_key, storage.access_key, storage.connection_string, storage.credential):
+        text = text.replace(value, report.MASK) if value else text
     return text
