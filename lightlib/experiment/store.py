@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from lightlib import report
 from lightlib.checkpoint.storage import filesystem
@@ -21,7 +20,7 @@ from lightlib.experiment.file.storage import CheckpointStorage
 from lightlib.experiment.job import CHECKPOINT_STORAGE, CHECKPOINTS
 
 FILE = ".store"  # in the folder of the experiment: the name of its folder in the store
-MARK = "experiment.json"  # in its folder in the store
+MARK = "experiment"  # a copy of that file, in its folder in the store
 Location = Path | str  # a path, or the URL of a store
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs"}
 
@@ -60,7 +59,9 @@ class Store:
         (new / FILE).write_text(f"{name}-{secrets.token_hex(4)}\n")
         with suppress(FileExistsError):
             os.link(new / FILE, folder / FILE)
-        Store(folder, config).mark(config.name)
+        store = Store(folder, config)
+        with store._reached():
+            filesystem.copy(folder / FILE, filesystem.join(str(store._top), MARK))
 
     @staticmethod
     def name_in(folder: Path) -> str | None:
@@ -68,12 +69,6 @@ class Store:
         with suppress(FileNotFoundError):
             return (folder / FILE).read_text().strip()
         return None
-
-    def mark(self, name: str) -> None:
-        """Write a file, by which `require` knows this store again."""
-        top, text = self._top, json.dumps({"name": name}).encode()
-        with self._reached():
-            filesystem.write(filesystem.join(str(top), MARK), lambda file: _write(file, text))
 
     def require(self) -> None:
         """Raise if this is not the store in which the experiment has begun: its trials would start from nothing.
@@ -150,10 +145,6 @@ class Store:
                 expected="a store that answers, and that this user may read and write.",
                 fix="the same command again, once it does.",
             ) from None
-
-
-def _write(file: BinaryIO, text: bytes) -> None:
-    file.write(text)
 
 
 def location(text: str) -> Location:

@@ -92,6 +92,14 @@ def test_the_command_line_of_a_container(docker):
 @pytest.mark.parametrize(
     ("more", "options"),
     [
+        (
+            {"checkpoint_storage": {"type": "shared_fs", "host_path": "/shared", "propagation": "rslave"}},
+            ["--mount=type=bind,source=/shared,target=/shared,bind-propagation=rslave"],
+        ),
+        (
+            {"checkpoint_storage": {"url": "file:///shared/a"}},
+            ["--mount=type=bind,source=/shared/a,target=/shared/a,bind-propagation=rprivate"],
+        ),
         ({"resources": {"shm_size": "1g"}}, ["--shm-size=1073741824"]),
         ({"resources": {"devices": ["/dev/infiniband:/dev/ib:rw"]}}, ["--device=/dev/infiniband:/dev/ib:rw"]),
         (
@@ -110,6 +118,15 @@ def test_the_command_line_of_a_container(docker):
 )
 def test_keys_of_the_file_are_options(docker, more, options):
     assert set(options) <= set(words(docker, **more)[0])
+
+
+def test_a_store_without_a_folder_and_a_folder_of_bind_mounts_are_not_mounted_again(docker):
+    mounts = [{"host_path": "/shared", "container_path": "/shared/"}]
+    for more in ({"checkpoint_storage": {"type": "s3", "bucket": "b"}}, {}):
+        assert len([one for one in words(docker, **more)[0] if one.startswith("--mount")]) == 1
+    storage = {"type": "directory", "container_path": "/shared"}
+    found, _ = words(docker, bind_mounts=mounts, checkpoint_storage=storage)
+    assert len([one for one in found if "source=/shared" in one]) == 1
 
 
 def test_gpus_are_those_of_the_slots_and_are_counted_from_0_in_the_container(docker):
