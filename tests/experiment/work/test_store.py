@@ -15,8 +15,10 @@ import torch
 
 pytest.importorskip("optuna")
 
+from lightlib import experiment
 from lightlib.checkpoint.storage import filesystem, options
-from lightlib.errors import LightlibError, MisconfigurationException
+from lightlib.config.yaml.document import ConfigError
+from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import read
 from lightlib.experiment.file.storage import CheckpointStorage
 from lightlib.experiment.messages import Messages
@@ -39,6 +41,7 @@ FILE = {
     "reproducibility": {"experiment_seed": 1},
 }
 HOLD = "fit: {model: {init_args: {holds_at: [6]}}}"
+SHARDED = "{class_path: lightlib.strategies.FSDPStrategy, init_args: {state_dict_type: sharded}}"
 TWO = f"{HOLD}\nsearcher: {{name: random, metric: val_loss, max_trials: 2}}"
 # A package of a store over the folder BUCKETS: it refuses keys that are not those of the file.
 STAND_IN = """
@@ -201,7 +204,7 @@ def test_a_promoted_trial_continues_from_the_store(tmp_path, server, s3):
 
 
 @pytest.mark.processes
-def test_another_experiment_begins_with_weights_of_the_store(tmp_path, server, s3):
+def test_another_experiment_begins_with_weights_of_the_store(tmp_path, server, s3, monkeypatch):
     """By the URL of a checkpoint and by its trial; each has a folder of its own in the store."""
     stored = Stored(tmp_path, "s3", "searcher: {name: random, metric: val_loss, max_trials: 1}", server, s3)
     stored.run()
@@ -216,6 +219,10 @@ def test_another_experiment_begins_with_weights_of_the_store(tmp_path, server, s
         assert all(torch.equal(found[name], value) for name, value in weights.items())
     stored.command("work", "search-2", "--slots", "1")
     assert set(stored.names) == top
+    for name, value in (("ACCESS_KEY", "me"), ("SECRET_KEY", SECRET)):
+        monkeypatch.setenv(f"LIGHTLIB_SECRET_{name}", value)
+    found = experiment.open(stored.project.experiment).checkpoint()
+    assert found == json.loads(stored.command("best", "search", "--json"))["checkpoint"]
     places = {one.split("/")[2] for one in server.names() if one.endswith(".ckpt")}
     assert len(places) == 2
     stored.command("continue", "search", "--max-trials", "2")
@@ -225,16 +232,23 @@ def test_another_experiment_begins_with_weights_of_the_store(tmp_path, server, s
 
 @pytest.mark.processes
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", SHARDED])
 def test_trials_of_two_processes(tmp_path, server, s3, strategy):
-    """Both ranks get the keys, which are not in the file of the job; checkpoints of shards are folders of the store."""
-    search = f"searcher: {{name: random, metric: val_loss, max_trials: 1}}\nfit: {{trainer: {{strategy: {strategy}}}}}"
-    stored = Stored(tmp_path, "s3", search, server, s3, slots=2)
-    stored.run()
-    assert [one.state for one in stored.project.trials()] == ["completed"]
+    """Killed in the second epoch, it ends as without a store and without the kill; both ranks get the keys."""
+    search = "searcher: {name: random, metric: val_loss, max_trials: 1}\nfit: {trainer: {strategy: STRATEGY}, MODEL}"
+    search = search.replace("STRATEGY", strategy)
+    plain = Project(tmp_path / "plain", search.replace(", MODEL", ""), slots=2)
+    plain.run()
+    model = "model: {init_args: {dies_at: [3]}}"
+    stored = Stored(tmp_path, "s3", search.replace("MODEL", model), server, s3, slots=2)
+    assert "restart 1 of 5" in stored.run()
+    assert stored.project.trials()[0].metric == plain.trials()[0].metric
+    assert "the newest checkpoint is 's3://" in stored.project.log(0)
     found = json.loads(stored.command("checkpoints", "search", "--json"))
     assert len(found) == 2
     assert all(one["bytes"] > 0 for one in found)
+    shards = [one for one in server.names() if f".ckpt/{filesystem.INDEX}" in one]
+    assert len(shards) == (2 if strategy == SHARDED else 0)
     assert_no_secret(stored.project.experiment)
 
 
@@ -375,9 +389,10 @@ def test_a_folder_of_containers_that_is_another_one_here_is_refused(tmp_path):
 )
 def test_a_wrong_bucket_or_endpoint_begins_nothing(tmp_path, server, s3, monkeypatch, old, new, message):
     faulty_store.quickly(monkeypatch.setattr)
-    given = read(_written(tmp_path, re.sub(old, new, s3)))
-    with pytest.raises(LightlibError, match=f"(?s)which cannot be written: .*({message})") as error:
-        check_store(given)
+    path = _written(tmp_path, re.sub(old, new, s3))
+    with pytest.raises(ConfigError, match=f"(?s)which cannot be written: .*{message}") as error:
+        experiment.run(path, slots=1, root=tmp_path / "experiments")
+    assert list(tmp_path.iterdir()) == [path]
     assert SECRET not in str(error.value)
 
 
