@@ -198,7 +198,7 @@ class ExperimentConfig(Part):
     @property
     def file_with_secrets(self) -> Path | None:
         """The file from which it was read, if it has secrets; they may also come from variables."""
-        return Path(self.places.source) if self.places.source and self.masked() != self.plain() else None
+        return Path(self.places.source) if self.places.source and still_masked(self.masked()) else None
 
     def masked(self) -> dict[str, Any]:
         """Return the experiment as plain values with ``***`` for its secrets."""

@@ -421,7 +421,7 @@ def test_a_file_with_secrets_is_not_copied_with_the_code(tmp_path):
     folder.begin(read(path), code)
     assert [one.name for one in folder.context.iterdir()] == ["model.py"]
     assert_no_secret(folder.path)
-    path.write_text(text)
+    path.write_text(f"{text}environment: {{environment_variables: [COLOUR=green]}}\n")
     other = ExperimentFolder(code / "experiments" / "b")
     other.begin(read(path), code)
     assert sorted(one.name for one in other.context.iterdir()) == ["model.py", "search.yaml"]
