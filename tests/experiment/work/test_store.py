@@ -29,6 +29,7 @@ from lightlib.experiment.work.folder import ExperimentFolder
 from tests.campaigns import faulty_store
 from tests.campaigns.faulty_store import BUCKET
 from tests.experiment import postgres
+from tests.experiment.machine.test_containers import calls, docker  # noqa: F401  docker is a fixture
 from tests.experiment.work.project import Project, trained, until
 from tests.experiment.work.test_rungs import HALVING, PROGRAM
 from tests.experiment.work.test_worker import drawn
@@ -249,6 +250,19 @@ def test_trials_of_two_processes(tmp_path, server, s3, strategy):
     assert all(one["bytes"] > 0 for one in found)
     shards = [one for one in server.names() if f".ckpt/{filesystem.INDEX}" in one]
     assert len(shards) == (2 if strategy == SHARDED else 0)
+    assert_no_secret(stored.project.experiment)
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("docker")
+def test_a_container_gets_the_keys_and_no_command_line_has_them(tmp_path, server, s3):
+    search = "environment: {image: 'train:1', environment_variables: ['SEEN=.']}\n" + TWO.replace(HOLD, "")
+    stored = Stored(tmp_path, "s3", search, server, s3)
+    stored.run()
+    assert_as_torch(stored, 2)
+    (found, _), *_ = calls(tmp_path / "bin")
+    assert "--env=LIGHTLIB_CHECKPOINT_STORAGE" in found
+    assert_no_secret(tmp_path / "bin")
     assert_no_secret(stored.project.experiment)
 
 
