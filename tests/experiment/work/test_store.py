@@ -18,7 +18,7 @@ pytest.importorskip("optuna")
 from lightlib import experiment
 from lightlib.checkpoint.storage import filesystem, options
 from lightlib.config.yaml.document import ConfigError
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.file import read
 from lightlib.experiment.file.storage import CheckpointStorage
 from lightlib.experiment.messages import Messages
@@ -319,6 +319,10 @@ def test_checkpoints_of_a_store_are_deleted_by_the_rules(tmp_path, server, s3):
         Messages(path).send("checkpoint", step=step, path=f"{name}.ckpt", stored=True)
     found = checkpoints_of(folder, store, 0, "loss")
     assert [(one.step, one.metric, one.bytes) for one in found] == [(4, 0.5, 4), (8, 0.3, 4), (12, 0.4, 8)]
+    server.faults.always = {"": "forbidden"}
+    with pytest.raises(LightlibError, match=rf"The checkpoints in 's3://{BUCKET}/.*' could not be accessed: .*enied"):
+        collect(folder, given, [0], at_end=True)
+    server.faults.always = {}
     assert len(collect(folder, given, [0], at_end=True)) == 2
     assert [Path(one).name for one in server.names()] == ["b.ckpt", MARK]
     assert collect(folder, given, [0], at_end=True) == []
