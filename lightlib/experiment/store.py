@@ -184,7 +184,8 @@ def check_store(config: ExperimentConfig, *, contained: bool = False) -> None:
     try:
         filesystem.check_writable(address, "A trial")
     except LightlibError as error:
-        reason = _shown(error, storage).partition("\n")[0].partition(": ")[2] or str(error)
+        line = _shown(error, storage).partition("\n")[0]
+        reason = line.partition(": ")[2] or line
         place.refuse(
             f"is {top!r}, which cannot be written: {reason}", "a store that answers.", "correct it, or its keys."
         )
@@ -221,7 +222,9 @@ def _check_folder(config: ExperimentConfig, top: str, key: str, contained: bool)
     base = config.checkpoint_storage.host_path or top
     if not os.path.isabs(base) or not os.path.isdir(base):
         problem = "does not exist on this machine" if os.path.isabs(base) else "is relative"
-        place.refuse(f"is {base!r}, which {problem}.", "the path of a folder that each machine has.", "create it.")
+        place.refuse(
+            f"is {base!r}, which {problem}.", "the absolute path of a folder that each machine has.", "create it."
+        )
     for one in config.bind_mounts if contained else ():
         inside = os.path.normpath(one.container_path)
         if inside in (top, *map(str, Path(top).parents)) and inside != os.path.normpath(one.host_path):
@@ -236,7 +239,7 @@ def _address(storage: CheckpointStorage) -> str:
     """Return the folder or URL of a store; from now on this process opens it with its keys."""
     found = storage.location or ""
     if not filesystem.is_remote(found):
-        return filesystem.local_path(found)
+        return os.path.normpath(filesystem.local_path(found))
     remember(found, storage.options())
     return found
 

@@ -102,7 +102,7 @@ class Stored:
         (self.shared / "where").mkdir(parents=True)
         section = {
             "shared_fs": f"{{type: shared_fs, host_path: {self.shared}, storage_path: where}}",
-            "directory": f"{{type: directory, container_path: {self.shared}/where}}",
+            "directory": f"{{type: directory, container_path: {self.shared}/./where/}}",
             "url": f"{{url: 'file://{self.shared}/where'}}",
             "gcs": "{type: gcs, bucket: where}",
             "azure": f"{{type: azure, container: where, connection_string: {SECRET}}}",
@@ -181,6 +181,7 @@ def assert_killed_and_continued(stored):
     assert [(one.state, one.attempts) for one in stored.project.trials()] == [("completed", 2)] * 2
     assert all("the newest checkpoint is" in stored.project.log(number) for number in range(2))
     assert list(stored.project.experiment.rglob("*.ckpt")) == []
+    assert all(one["stored"] and "/" not in one["path"] for one in stored.project.messages(0, "checkpoint"))
     assert_as_torch(stored, 2)
     assert len(stored.names) == 4, "the best and the latest of each trial"
     best = json.loads(stored.command("best", "search", "--copy", "best.ckpt", "--json"))
