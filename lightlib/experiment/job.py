@@ -47,6 +47,7 @@ class Job:
         checkpoint_policy: ``"best"``, ``"all"`` or ``"none"``: the validations that are followed by a checkpoint.
         save_trial_best: How many of the trial's best checkpoints are kept.
         min_checkpoint_period: ``{"steps": n}`` or ``{"epochs": n}`` of a fit; None for no period.
+        records_per_epoch: The records that the training dataset should have; None for any number.
         initial_validation: Whether a new trial validates before its first step.
         debug: Whether the log level is DEBUG.
         preload: Whether its process may be forked from one that has imported torch and lightlib.
@@ -76,6 +77,7 @@ class Job:
     checkpoint_policy: str = "best"
     save_trial_best: int = 1
     min_checkpoint_period: Mapping[str, int] | None = None
+    records_per_epoch: int | None = None
     initial_validation: bool = False
     debug: bool = False
     preload: bool = True

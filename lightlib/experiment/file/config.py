@@ -70,7 +70,8 @@ class ExperimentConfig(Part):
         hyperparameters: Constants and spaces, as they are written.
         searcher: How hyperparameters are chosen.
         scheduling_unit: Batches between two reports of training metrics, at least 1. Default 100.
-        records_per_epoch: The size of the training dataset. Default None: the length of the dataset.
+        records_per_epoch: The records of an epoch, by which lengths in epochs are converted to batches of
+            `global_batch_size`. Default None: the length of the dataset.
         max_restarts: How often a failed trial starts again. Default 5.
         log_policies: Patterns in the output of trials. Default: the labels "CUDA OOM" and "ECC Error".
         retention_policy: How long logs are kept.

@@ -93,6 +93,8 @@ def callbacks(job: Job, earlier: Iterable[str]) -> list[Checkpoint]:
     found: list[Checkpoint] = [TrialCheckpoint(job)]
     if job.min_checkpoint_period:
         ((unit, number),) = job.min_checkpoint_period.items()
-        every: dict[str, Any] = {"every_n_epochs" if unit == "epochs" else "every_n_train_steps": number}
+        every: dict[str, Any] = {"every_n_train_steps": number}
+        if unit == "epochs":  # at their ends, also where validations are more frequent
+            every = {"every_n_epochs": number, "save_on_train_epoch_end": True}
         found.append(ModelCheckpoint(job.checkpoints, "newest-{epoch}-{step}", **every, enable_version_counter=False))
     return found + [EarlierCheckpoints(folder) for folder in earlier]

@@ -19,6 +19,7 @@ from lightlib.experiment.job import Job
 from lightlib.experiment.messages import Messages
 from lightlib.experiment.trial import checkpoints
 from lightlib.experiment.trial.function import call
+from lightlib.experiment.trial.records import RecordsCheck
 from lightlib.experiment.trial.reporter import Reporter
 from lightlib.experiment.trial.rung_stops import RungStops
 
@@ -37,6 +38,8 @@ class TrialCLI(LightningCLI):
         self._finds = bool(earlier)
         given = {"ckpt_path": "auto", **(job.fit or {})}
         callbacks: list[Callback] = [Reporter(messages, (job.metric, *job.more_metrics), job.reported, job.store)]
+        if job.records_per_epoch is not None:
+            callbacks.append(RecordsCheck(job.records_per_epoch, messages))
         if job.rungs:
             callbacks.append(RungStops(job, messages))
         super().__init__(

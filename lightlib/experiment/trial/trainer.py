@@ -29,7 +29,8 @@ def apply_keys(trainer: dict[str, Any], config: ExperimentConfig, hparams: Mappi
     Args:
         trainer: The Trainer's arguments, which are changed.
         config: The experiment.
-        hparams: The hyperparameters; a period in records needs `global_batch_size`.
+        hparams: The hyperparameters; a period in records needs `global_batch_size`, and so does one in epochs with
+            `records_per_epoch`.
 
     Raises:
         MisconfigurationException: The period is in records, and there is no batch size.
@@ -38,15 +39,15 @@ def apply_keys(trainer: dict[str, Any], config: ExperimentConfig, hparams: Mappi
         trainer["accumulate_grad_batches"] = config.optimizations.aggregation_frequency
     if config.optimizations.mixed_precision == "O1":
         trainer["precision"] = "16-mixed"
-    period = config.min_validation_period
-    if period is None:
+    if config.min_validation_period is None:
         return
+    period = _in_records(config.min_validation_period, config)
     if period.unit == "epochs":
         trainer["val_check_interval"], trainer["check_val_every_n_epoch"] = None, period.amount
         return
     batches = period.amount
     if period.unit == "records":
-        batches = max(1, batches // _batch_size(config, hparams, "min_validation_period"))
+        batches = max(1, batches // _batch_size(config, hparams, "min_validation_period", config.min_validation_period))
     trainer["val_check_interval"], trainer["check_val_every_n_epoch"] = batches, None
 
 
@@ -105,7 +106,8 @@ def apply_length(
         trainer: The Trainer's arguments, which are changed.
         length: That of `trial_length`; None leaves the limits as they are.
         config: The experiment.
-        hparams: The hyperparameters; a length in records needs `global_batch_size`.
+        hparams: The hyperparameters; a length in records needs `global_batch_size`, and so does one in epochs with
+            `records_per_epoch`.
 
     Raises:
         MisconfigurationException: The length is in records, and there is no batch size.
@@ -116,7 +118,7 @@ def apply_length(
         return
     for name in ("max_epochs", "max_steps", *(("min_epochs", "min_steps") if config.searcher.has_rungs else ())):
         trainer.pop(name, None)
-    trainer |= _limit(length, trainer, config, hparams)
+    trainer |= _limit(length, trainer, config, hparams, _length_key(config))
 
 
 def checkpoint_period(
@@ -127,21 +129,17 @@ def checkpoint_period(
     Args:
         trainer: The Trainer's arguments.
         config: The experiment.
-        hparams: The hyperparameters; a period in records needs `global_batch_size`.
+        hparams: The hyperparameters; a period in records needs `global_batch_size`, and so does one in epochs with
+            `records_per_epoch`.
 
     Raises:
         MisconfigurationException: The period is in records, and there is no batch size.
     """
-    period = config.min_checkpoint_period
-    if period is None:
+    if config.min_checkpoint_period is None:
         return None
-    if period.unit == "epochs":
-        return {"epochs": period.amount}
-    size = _batch_size(config, hparams, "min_checkpoint_period") if period.unit == "records" else None
-    found = training_length(
-        **{period.unit: period.amount}, batch_size=size, accumulate_grad_batches=_accumulated(trainer)
-    )
-    return {"steps": found["max_steps"]}
+    limit = _limit(config.min_checkpoint_period, trainer, config, hparams, "min_checkpoint_period")
+    ((name, number),) = limit.items()
+    return {name.removeprefix("max_"): number}
 
 
 def rungs_of_fit(
@@ -153,26 +151,36 @@ def rungs_of_fit(
         amounts: The rungs in the unit of the trial's length.
         trainer: The Trainer's arguments.
         config: The experiment.
-        hparams: The hyperparameters; a length in records needs `global_batch_size`.
+        hparams: The hyperparameters; a length in records needs `global_batch_size`, and so does one in epochs with
+            `records_per_epoch`.
 
     Raises:
         MisconfigurationException: The length is in records, and there is no batch size.
     """
     length = trial_length(config)
     assert length is not None, "a search with rungs has a length"
-    limits = [_limit(Length(length.unit, amount), trainer, config, hparams) for amount in amounts]
-    return "epochs" if length.unit == "epochs" else "steps", tuple(next(iter(one.values())) for one in limits)
+    key = _length_key(config)
+    limits = [_limit(Length(length.unit, amount), trainer, config, hparams, key) for amount in amounts]
+    unit = "epochs" if _in_records(length, config).unit == "epochs" else "steps"
+    return unit, tuple(next(iter(one.values())) for one in limits)
+
+
+def _in_records(length: Length, config: ExperimentConfig) -> Length:
+    """Return a length in epochs in records, if `records_per_epoch` defines an epoch; any other as it is."""
+    if length.unit != "epochs" or config.records_per_epoch is None:
+        return length
+    return Length("records", length.amount * config.records_per_epoch)
 
 
 def _limit(
-    length: Length, trainer: Mapping[str, Any], config: ExperimentConfig, hparams: Mapping[str, Any]
+    length: Length, trainer: Mapping[str, Any], config: ExperimentConfig, hparams: Mapping[str, Any], key: str
 ) -> dict[str, int]:
-    """Return a length as `max_epochs` or `max_steps`."""
+    """Return a length, the value of `key`, as `max_epochs` or `max_steps`."""
     if length.unit == "steps":
         return {"max_steps": length.amount}
-    size = _batch_size(config, hparams, _length_key(config)) if length.unit == "records" else None
-    accumulated = _accumulated(trainer)
-    return training_length(**{length.unit: length.amount}, batch_size=size, accumulate_grad_batches=accumulated)
+    unit, amount = _in_records(length, config)
+    size = _batch_size(config, hparams, key, length) if unit == "records" else None
+    return training_length(**{unit: amount}, batch_size=size, accumulate_grad_batches=_accumulated(trainer))
 
 
 def _accumulated(trainer: Mapping[str, Any]) -> int:
@@ -212,15 +220,19 @@ def apply_slots(trainer: dict[str, Any], config: ExperimentConfig, devices: int,
         )
 
 
-def _batch_size(config: ExperimentConfig, hparams: Mapping[str, Any], key: str) -> int:
+def _batch_size(config: ExperimentConfig, hparams: Mapping[str, Any], key: str, length: Length) -> int:
     value = hparams.get(BATCH_SIZE)
     if type(value) is int and value >= 1:
         return value
     problem = f"is {shown(value)}" if BATCH_SIZE in hparams else "is missing"
+    unit, instead = "records", f"write {key} in batches or epochs."
+    if length.unit == "epochs":
+        unit = f"epochs of {config.records_per_epoch} records, as {named(config, 'records_per_epoch')} has it"
+        instead = "delete records_per_epoch: then an epoch is a pass over the dataset."
     raise MisconfigurationException(
-        f"{named(config, key)} is in records, and the hyperparameter {BATCH_SIZE!r} {problem}.",
+        f"{named(config, key)} is in {unit}, and the hyperparameter {BATCH_SIZE!r} {problem}.",
         expected="the samples of a batch over all slots of the trial, an int of at least 1.",
-        fix=f"hyperparameters: {{{BATCH_SIZE}: 64}}, or write {key} in batches or epochs.",
+        fix=f"hyperparameters: {{{BATCH_SIZE}: 64}}, or {instead}",
     )
 
 

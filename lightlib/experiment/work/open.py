@@ -109,6 +109,7 @@ class Jobs:
             checkpoint_policy=config.checkpoint_policy,
             save_trial_best=config.checkpoint_storage.save_trial_best,
             min_checkpoint_period=period,
+            records_per_epoch=config.records_per_epoch,
             initial_validation=config.perform_initial_validation,
             debug=config.debug,
             preload=config.environment.preload,

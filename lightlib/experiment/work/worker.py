@@ -77,6 +77,7 @@ class Worker:
         self._here: list[TrialHere] = []
         self._orders = Orders()  # at the last look
         self._idle = False  # whether it was shown that nothing runs
+        self._warned = set[str]()  # warnings of trials that were shown
         self._stopping = 0  # how often the user has asked to stop
         self._ended = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="lightlib beats", daemon=True)
@@ -227,6 +228,9 @@ class Worker:
             for step, values in self._validations([message]):
                 self._show(f"{one.name}: {self._named(values)} after {step:,} batches")
                 self._ledger.report(one.attempt, step, *values)
+            if message["kind"] == "warned" and message["text"] not in self._warned:
+                self._warned.add(message["text"])
+                self._show(f"{one.name}: {message['text']}")
             if message["kind"] == "rung":
                 self._decisions.answer(one, message)
         except LostAttempt:

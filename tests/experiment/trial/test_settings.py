@@ -15,6 +15,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import read
 from lightlib.experiment.space import trial_seed
 from lightlib.experiment.trial.settings import fit_settings
+from lightlib.experiment.trial.trainer import checkpoint_period, rungs_of_fit
 from lightlib.strategies import DDPStrategy
 from tests.experiment.given import read_text
 
@@ -412,6 +413,29 @@ class TestTrainer:
         fit = {"val_check_interval": 0.5, "check_val_every_n_epoch": 7}
         found = trainer(fit, {"global_batch_size": 2}, min_validation_period=period)
         assert (found["val_check_interval"], found["check_val_every_n_epoch"]) == expected
+
+    def test_records_per_epoch(self):
+        """An epoch has 25 records, of which a batch has 2; incomplete batches do not count, as in Determined."""
+        keys = {"records_per_epoch": 25, "optimizations": {"aggregation_frequency": 2}}
+        searcher, hparams = single(max_length={"epochs": 3}), {"global_batch_size": 2}
+        found = trainer(None, hparams, **keys, searcher=searcher, min_validation_period={"epochs": 1})
+        assert (found["val_check_interval"], found["max_steps"], found.get("max_epochs")) == (12, 18, None)
+        config = experiment({"trainer": {}}, **keys, searcher=searcher, min_checkpoint_period={"epochs": 2})
+        assert checkpoint_period(found, config, hparams) == {"steps": 12}
+        assert rungs_of_fit([1, 3], found, config, hparams) == ("steps", (6, 18))
+        halves = experiment({"trainer": {}}, **keys, searcher=halving("epochs", 4))
+        assert rungs_of_fit([2, 4], found, halves, hparams) == ("steps", (12, 25))
+
+    def test_records_per_epoch_need_a_batch_size(self):
+        what, _, fix = error(trainer, records_per_epoch=25, searcher=single(max_length={"epochs": 3}))
+        assert what == (
+            "'searcher.max_length' is in epochs of 25 records, as 'records_per_epoch' has it, and the hyperparameter "
+            "'global_batch_size' is missing."
+        )
+        assert fix == (
+            "hyperparameters: {global_batch_size: 64}, or delete records_per_epoch: then an epoch is a pass over the "
+            "dataset."
+        )
 
     def test_a_period_in_records_needs_a_batch_size(self):
         what, _, _ = error(trainer, min_validation_period={"records": 50})
