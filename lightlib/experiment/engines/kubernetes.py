@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from lightlib import safe_files
+from lightlib import report, safe_files
 from lightlib.config.yaml.file import dump
 from lightlib.errors import LightlibError
 from lightlib.experiment.file import ExperimentConfig
@@ -60,6 +60,12 @@ def manifest(config: ExperimentConfig, folder: ExperimentFolder, workers: int) -
             f"pod_spec: {{spec: {{volumes: [{{name: all, persistentVolumeClaim: {{claimName: NAME}}}}], containers: "
             f"[{{name: {CONTAINER}, volumeMounts: [{{name: all, mountPath: {folder.path.parent}}}]}}]}}}}",
         )
+    if config.environment.registry_auth is not None and "imagePullSecrets" not in pod["spec"]:
+        report.warn(
+            f"{places.below('registry_auth').text} does not reach the pods: a manifest has no passwords. Expected: the "
+            "account in a secret of the cluster. Fix: `kubectl create secret docker-registry NAME …`, and "
+            "pod_spec: {spec: {imagePullSecrets: [{name: NAME}]}}"
+        )
     queue = {"kueue.x-k8s.io/queue-name": resources.resource_pool} if resources.resource_pool else {}
     rules = [
         {"action": "FailJob", "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": _FINAL}},
@@ -92,6 +98,9 @@ def _pod(config: ExperimentConfig, folder: ExperimentFolder, image: str) -> dict
         "resources": {"limits": {"nvidia.com/gpu": slots} if slots else {}, "requests": {} if slots else {"cpu": 1}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108  the pod's own
     }
+    ports = sorted({one.proxy_port for one in environment.proxy_ports})
+    if ports:
+        container["ports"] = [{"name": f"proxy-{one}", "containerPort": one, "protocol": "TCP"} for one in ports]
     if environment.force_pull_image:
         container["imagePullPolicy"] = "Always"
     capabilities = {"add": [*environment.add_capabilities], "drop": [*environment.drop_capabilities]}

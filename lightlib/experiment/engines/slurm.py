@@ -16,6 +16,7 @@ from lightlib.experiment.work.folder import ExperimentFolder
 
 SCRIPT, OUTPUT = "slurm.sh", "workers"  # in the folder of the experiment
 _WARNING = 120  # seconds before the end of its time, at which a worker gets SIGTERM
+_NODES = re.compile(r"(?:^|\s)(?:--nodes[= ]|-N ?)(\S+)")
 # The shell gets the signal alone, and waits: trials save a checkpoint, and SLURM runs the job again.
 _BODY = """
 stop() { stopped=1; kill -TERM "$worker"; }
@@ -33,16 +34,31 @@ exit "$code"
 
 
 def script(config: ExperimentConfig, folder: ExperimentFolder, workers: int) -> str:
-    """Return the script of an array of jobs, each of which is a worker.
+    """Return the script of an array of jobs, each of which is a worker on one machine.
 
     Args:
         config: The experiment.
         folder: Of the experiment, which all machines see.
         workers: How many jobs.
+
+    Raises:
+        ConfigError: `is_single_node` is true, and `slurm.sbatch_args` asks for several machines.
     """
+    _check_nodes(config)
     options = "\n".join(f"#SBATCH {option}" for option in _options(config, folder, workers))
     command = shlex.join([sys.executable, "-m", "lightlib", "experiment", "work", str(folder.path)])
     return f"#!/bin/bash\n{options}\n{_BODY.replace('COMMAND', command)}"
+
+
+def _check_nodes(config: ExperimentConfig) -> None:
+    """Refuse several machines for a job whose trials must have one."""
+    nodes = _NODES.search(" ".join(config.slurm.sbatch_args))
+    if config.resources.is_single_node and nodes is not None and nodes[1] != "1":
+        config.places.below("slurm.sbatch_args").refuse(
+            f"has {nodes[0].strip()!r}, and resources.is_single_node is true.",
+            "one machine for each job.",
+            "delete the option: a job has one machine, and --workers is the number of jobs.",
+        )
 
 
 def _options(config: ExperimentConfig, folder: ExperimentFolder, workers: int) -> Iterator[str]:

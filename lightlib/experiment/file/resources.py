@@ -47,7 +47,7 @@ class BindMount(Part):
     Attributes:
         host_path: Absolute.
         container_path: Absolute, or relative to the folder of the trial, which itself cannot be one.
-        read_only: Default False.
+        read_only: Whether trials cannot write to it, which needs a container. Default False.
         propagation: Of Docker. Default ``"rprivate"``.
     """
 
@@ -82,7 +82,8 @@ class Resources(Part):
         priority: 1 to 99; lower ones are first. Default: none, which is as 42.
         weight: Its share of the slots among experiments of the same priority; greater than 0. Default 1.
         resource_pool: The pool whose workers run it. Default: any.
-        is_single_node: Whether all slots of a trial must be on one machine. Default: not required.
+        is_single_node: Whether all slots of a trial must be on one machine. They always are; True also refuses several
+            machines in `slurm.sbatch_args`. Default: not required.
         shm_size: Bytes of ``/dev/shm``. Default 4294967296.
         devices: Devices that containers get.
     """

@@ -13,6 +13,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.file.resources import SHM_SIZE
 from lightlib.experiment.job import CHECKPOINTS, JOB_FILE
+from lightlib.experiment.machine.containers import INSIDE
 from lightlib.experiment.messages import DECISIONS, FILE
 
 HOOK = "startup-hook.sh"
@@ -21,7 +22,7 @@ _OURS = (CHECKPOINTS, JOB_FILE, "log.txt", "usage.jsonl", FILE, DECISIONS)  # in
 
 
 def check_machine(config: ExperimentConfig, *, contained: bool = False) -> None:
-    """Check the folders and the shared memory that trials get.
+    """Check the folders and the shared memory that trials get, and warn about keys that only containers follow.
 
     Args:
         config: The experiment.
@@ -46,6 +47,19 @@ def check_machine(config: ExperimentConfig, *, contained: bool = False) -> None:
                 "the same path, or a relative one below the folder of the trial.",
                 f"container_path: {mount.host_path}",
             )
+        if mount.read_only and not contained and os.access(mount.host_path, os.W_OK):
+            report.warn(
+                f"{place.below('read_only').text} is true, and nothing keeps trials without a container from writing "
+                f"to {mount.host_path!r}. Expected: a container, or a folder that this user cannot write to. "
+                "Fix: environment.image, or write permissions of the folder."
+            )
+    ports = [one.proxy_port for one in config.environment.proxy_ports]
+    if ports and INSIDE not in os.environ:
+        report.info(
+            f"{config.places.below('environment.proxy_ports').text}: no proxy is needed. Trials use the network of "
+            f"their machine, also in containers, so {', '.join(map(str, ports))} can be reached there; of two trials "
+            "on one machine, only one can listen on a port."
+        )
     wanted = config.resources.shm_size
     if not contained and wanted != SHM_SIZE and _SHARED_MEMORY.is_dir():
         free = shutil.disk_usage(_SHARED_MEMORY).free

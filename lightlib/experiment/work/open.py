@@ -171,7 +171,8 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
     wanted = config.resources.slots_per_trial
     if works and wanted > slots.total:
         config.places.below("resources.slots_per_trial").refuse(
-            f"is {wanted}, and this worker has {slots.total} slots ({slots.kind}).",
+            f"is {wanted}, and this worker has {slots.total} slots ({slots.kind}). A trial runs on one machine, "
+            "with or without resources.is_single_node.",
             "as many slots as a trial needs.",
             f"resources.slots_per_trial: {slots.total}, or a machine with more devices.",
         )

@@ -90,10 +90,28 @@ def test_keys_of_the_file_reach_the_pods():
     assert pod["spec"]["volumes"][0] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1073741824"}}
 
 
+def test_ports_of_the_file_are_those_of_the_container():
+    found = worker(job(environment={"proxy_ports": [9000, 8080, {"proxy_port": 9000, "proxy_tcp": True}]}))["ports"]
+    assert [(one["containerPort"], one["name"]) for one in found] == [(8080, "proxy-8080"), (9000, "proxy-9000")]
+    assert "ports" not in worker(job())
+
+
+def test_an_account_of_a_registry_is_a_secret_of_the_cluster():
+    account = {"username": "me", "password": "secret-word", "serveraddress": "registry.example.org"}
+    with pytest.warns(match=r"'environment\.registry_auth' does not reach the pods.*kubectl create secret"):
+        assert "secret-word" not in str(job(environment={"registry_auth": account}))
+    spec = {"spec": {**FILE["environment"]["pod_spec"]["spec"], "imagePullSecrets": [{"name": "mine"}]}}
+    found = job(environment={"registry_auth": account, "pod_spec": spec})
+    assert found["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "mine"}]
+
+
 @pytest.mark.parametrize("slots", [0, 2])
 def test_the_manifest_fits_the_published_schemas(slots):
     schemas = pytest.importorskip("kubernetes_validate")
-    found = job(resources={"slots_per_trial": slots, "resource_pool": "queue"}, environment={"force_pull_image": True})
+    found = job(
+        resources={"slots_per_trial": slots, "resource_pool": "queue"},
+        environment={"force_pull_image": True, "proxy_ports": [80]},
+    )
     for version in ("1.30", "1.31", "1.34"):
         schemas.validate(found, version, strict=True)
     found["spec"]["paralelism"] = 1

@@ -71,6 +71,15 @@ def test_the_options_of_a_job():
     assert options(resources={"slots_per_trial": 0})[7:] == ["--cpus-per-task=1"]
 
 
+@pytest.mark.parametrize("option", ["--nodes=2", "--nodes 2", "-N 2", "-N2", "--nodes=1-2"])
+def test_a_single_node_refuses_several_machines(option):
+    single = {"resources": {"is_single_node": True}}
+    with pytest.raises(MisconfigurationException, match=rf"has '{option}', and resources\.is_single_node is true"):
+        options(**single, slurm={"sbatch_args": ["--time=60", option]})
+    assert options(**single, slurm={"sbatch_args": ["--nodes=1"]}).count("--nodes=1") == 2
+    assert option in options(slurm={"sbatch_args": [option]})
+
+
 def test_a_job_is_submitted(tmp_path, programs):
     folder = ExperimentFolder(tmp_path / "a")
     folder.path.mkdir()

@@ -90,12 +90,12 @@ def test_a_command_once_per_slot(tmp_path):
 
 def test_two_slots_train_as_two_processes(tmp_path):
     """Both log, and the trial continues after both were killed. Numbers of DDP are tests of the strategy."""
-    world = "print('world', self.trainer.world_size)"
+    world = "print('world', self.trainer.world_size, 'here', os.environ['LOCAL_WORLD_SIZE'])"
     model = MODEL.replace("        self.log(self", f"        {world}\n        self.log(self")
     project = Project(
         tmp_path,
         """
-        resources: {slots_per_trial: 2}
+        resources: {slots_per_trial: 2, is_single_node: true}
         optimizations: {gradient_compression: true}
         fit: {model: {init_args: {dies_at: [3]}}}
         searcher: {name: random, metric: val_loss, max_trials: 1}
@@ -104,7 +104,7 @@ def test_two_slots_train_as_two_processes(tmp_path):
     )
     printed = project.run()
     assert [(one.state, one.attempts) for one in project.trials()] == [("completed", 2)], printed
-    assert "world 2" in project.log(0)
+    assert "world 2 here 2" in project.log(0)
     assert {line.split()[1] for line in project.log(0).splitlines()} == {"0", "1"}
 
 

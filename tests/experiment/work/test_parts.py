@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from lightlib.experiment import current
 from lightlib.experiment.file import read
 from lightlib.experiment.job import Job
 from lightlib.experiment.ledger.attempt import Entry
+from lightlib.experiment.machine.containers import INSIDE
 from lightlib.experiment.machine.needs import check_machine, command_of
 from lightlib.experiment.machine.slots import Slot, Slots
 from lightlib.experiment.messages import Messages
@@ -124,7 +126,10 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
             {"min_checkpoint_period": {"records": 8}},
             "in records, and the hyperparameter 'global_batch_size' is missing",
         ),
-        ({"resources": {"slots_per_trial": 3}}, r"is 3, and this worker has 2 slots \(cpu\)"),
+        (
+            {"resources": {"slots_per_trial": 3, "is_single_node": False}},
+            r"is 3, and this worker has 2 slots \(cpu\)\. A trial runs on one machine, with or without resources\.is_s",
+        ),
         (
             {"bind_mounts": [{"host_path": "/absent", "container_path": "x"}]},
             "is '/absent', which does not exist",
@@ -141,6 +146,28 @@ def test_an_experiment_that_cannot_run_is_refused(tmp_path, slots, changes, mess
 def test_shared_memory_that_is_not_there_warns():
     with pytest.warns(match=r"is 1\.1e\+12.* GiB, and .* GiB of shared memory"):
         check_machine(config(resources={"shm_size": "1048576P"}))
+
+
+def test_a_mount_without_a_container_that_should_be_read_only_warns(tmp_path, monkeypatch, recwarn):
+    mounts = config(bind_mounts=[{"host_path": str(tmp_path), "container_path": "x", "read_only": True}])
+    with pytest.warns(match=rf"read_only' is true, and nothing .* from writing to '{tmp_path}'.*Fix: environment"):
+        check_machine(mounts)
+    check_machine(mounts, contained=True)
+    monkeypatch.setattr("os.access", lambda path, mode: (path, mode) != (str(tmp_path), os.W_OK))
+    check_machine(mounts)
+    assert list(recwarn) == []
+
+
+def test_ports_need_no_proxy_on_this_machine(caplog, monkeypatch):
+    ports = config(environment={"proxy_ports": [8080, {"proxy_port": 9000, "proxy_tcp": True}]})
+    with caplog.at_level("INFO", "lightlib"):
+        check_machine(ports)
+        assert "'environment.proxy_ports': no proxy is needed" in caplog.text
+        assert "so 8080, 9000 can be reached there" in caplog.text
+        caplog.clear()
+        monkeypatch.setenv(INSIDE, "1")  # in a pod, the manifest names them
+        check_machine(ports)
+    assert caplog.text == ""
 
 
 def test_random_points_are_not_tried_twice(tmp_path):
