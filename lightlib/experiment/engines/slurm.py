@@ -51,7 +51,7 @@ def script(config: ExperimentConfig, folder: ExperimentFolder, workers: int) -> 
 
 
 def _check_nodes(config: ExperimentConfig) -> None:
-    """Refuse several machines for a job whose trials must have one."""
+    """Refuse several machines for a job, if a trial must have one."""
     nodes = _NODES.search(" ".join(config.slurm.sbatch_args))
     if config.resources.is_single_node and nodes is not None and nodes[1] != "1":
         config.places.below("slurm.sbatch_args").refuse(

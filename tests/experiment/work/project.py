@@ -198,9 +198,12 @@ class Project:
         return sorted((self.experiment / "trials" / f"{trial:04d}").glob("attempt-*"))
 
     def weights(self, trial: int) -> dict[str, torch.Tensor]:
-        """Return the last weights of a trial; its last attempt may have had nothing left to train."""
+        """Return the last weights of a trial.
+
+        Its last attempt may have had nothing left to train, and a killed one may have saved its best checkpoint alone.
+        """
         files = self.experiment.glob(f"trials/{trial:04d}/attempt-*/checkpoints/*.ckpt")
-        found = [torch.load(path, weights_only=True) for path in files if path.stem.startswith(("interrupted", "last"))]
+        found = [torch.load(path, weights_only=True) for path in files]
         return max(found, key=lambda one: one["global_step"])["state_dict"]
 
     def messages(self, trial: int, kind: str) -> list[dict]:
