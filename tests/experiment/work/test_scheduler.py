@@ -17,8 +17,18 @@ from lightlib.experiment.work.scheduler import Scheduler
 from lightlib.experiment.work.worker import Worker
 from tests.experiment.work.project import MODEL, Project, until
 from tests.experiment.work.test_worker import assert_as_torch
+from tests.processes.programs import Program
 
 FILE = {"name": "a", "fit": {"trainer": {}}, "searcher": {"name": "random", "metric": "loss", "max_trials": 1}}
+
+FOUR_SLOTS = """
+import os, runpy, sys
+
+if __name__ == "__main__":
+    os.sched_getaffinity = lambda _: range(4)  # this machine may have fewer
+    sys.argv[1:] = ["experiment", "work", "light", "heavy", "--slots", "4"]
+    runpy.run_module("lightlib", run_name="__main__")
+"""
 
 
 class Fake:
@@ -180,6 +190,29 @@ def test_priority_most_slots_and_the_best_of_the_experiment(tmp_path):
         best = json.loads(project.command("experiment", "best", name, "--json"))["checkpoint"]
         files = list((project.folder / "experiments" / name).glob("trials/*/attempt-*/checkpoints/*"))
         assert [path.resolve() for path in files] == [(project.folder / best).resolve()]
+
+
+@pytest.mark.processes
+def test_four_slots_by_the_weights_of_two_experiments(tmp_path):
+    """All trials wait at their second step, so the first four have the slots."""
+    project = Project(
+        tmp_path,
+        "fit: {model: {init_args: {holds_at: [2]}}}",
+        MODEL.replace("{Path.cwd().parent.name}", "{Path.cwd().parents[2].name}-{Path.cwd().parent.name}"),
+    )
+    for name, weight in (("light", 1), ("heavy", 3)):
+        changes = ("--config", f"name={name}", "--config", f"resources.weight={weight}")
+        project.command("experiment", "create", "search.yaml", *changes)
+    script = project.folder / "four.py"
+    script.write_text(FOUR_SLOTS)
+    process = Program(str(script), env=project.environment(), cwd=project.folder, merged=True, serves=True)
+    project.started.append(process)
+    until(lambda: len(project.held()) == 4)
+    assert sorted(path.name.partition("-")[0] for path in project.held()) == ["heavy", "heavy", "heavy", "light"]
+    project.let_go()
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, printed
+    assert printed.count(": completed, best ") == 8, printed
 
 
 @pytest.mark.processes
