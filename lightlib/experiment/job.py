@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CHECKPOINT_STORAGE = "LIGHTLIB_CHECKPOINT_STORAGE"  # a variable of trials: the keys of the store of their checkpoints
-STORAGE = "LIGHTLIB_STORAGE"  # a variable of workers, which may have a password: no trial gets it
+STORAGE = "LIGHTLIB_STORAGE"  # a variable of workers: their database, perhaps with its password
+PASSWORDS = (STORAGE, "PGPASSWORD")  # variables that trials do not inherit
 FUNCTION = "lightlib.experiment.trial.function"  # the module that calls a function as a trial
 CHECKPOINTS = "checkpoints"  # the folder of an attempt's checkpoints, unless they are in a store
 JOB_FILE = "job.json"  # in the folder of an attempt that is a program

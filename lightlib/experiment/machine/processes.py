@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lightlib.experiment.current import JOB
-from lightlib.experiment.job import JOB_FILE, STORAGE, Job
+from lightlib.experiment.job import JOB_FILE, PASSWORDS, Job
 from lightlib.experiment.machine.containers import remove
 from lightlib.experiment.trial.forked import STOPS, WORKER, forked
 from lightlib.launch.start.child import following
@@ -221,7 +221,7 @@ def _write(job: Job) -> Path:
 
 
 def _inherited() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != STORAGE}
+    return {name: value for name, value in os.environ.items() if name not in PASSWORDS}
 
 
 def _kill_rest(group: int) -> None:

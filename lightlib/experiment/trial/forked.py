@@ -8,7 +8,7 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from lightlib.experiment.job import STORAGE, Job
+from lightlib.experiment.job import PASSWORDS, Job
 
 WORKER = "LIGHTLIB_WORKER"  # a variable: the process id of the worker
 STOPS = (signal.SIGINT, signal.SIGTERM)  # blocked in the server
@@ -31,7 +31,8 @@ def forked(text: str, output: Connection, parent: int) -> None:
     output.close()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # the interpreter's own
     job = Job.from_json(text)
-    os.environ.pop(STORAGE, None)
+    for name in PASSWORDS:
+        os.environ.pop(name, None)
     os.environ.update(job.variables)
     from lightlib.experiment.trial.program import run  # optional: torch, which the worker does not need
 

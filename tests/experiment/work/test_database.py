@@ -128,6 +128,36 @@ def test_a_search_in_a_database_trains_as_torch_does(tmp_path, slots, trials):
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(
+    ("start", "own"),
+    [
+        ("preload: true", None),
+        ("preload: true", "of-the-file"),
+        ("preload: false", None),
+        ("preload: false", "of-the-file"),
+        ("command", None),
+    ],
+)
+def test_a_trial_inherits_no_password_but_one_of_the_file(tmp_path, start, own):
+    """Forked, as a new interpreter, and as a command of the user's; other variables of the worker stay."""
+    names = ("LIGHTLIB_STORAGE", "PGPASSWORD", "PGUSER")
+    show = f"print('seen', [os.environ.get(name) for name in {names}])"
+    given = f", environment_variables: [PGPASSWORD={own}]" if own else ""
+    search = f"environment: {{{start if start != 'command' else 'preload: true'}{given}}}\n"
+    search += "searcher: {name: random, metric: val_loss, max_trials: 1, max_length: {epochs: 1}}\n"
+    if start == "command":
+        search = search.replace(", max_length: {epochs: 1}", "") + "entrypoint: python3 train.py\n"
+    model = MODEL.replace("        self.batch_size =", f"        {show}\n        self.batch_size =")
+    project = Project(tmp_path, search, model)
+    report = "from lightlib import experiment\nexperiment.current().report(1, val_loss=1.0)\n"
+    (project.folder / "train.py").write_text(f"import os\n{show}\n{report}")
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    project.run(LIGHTLIB_STORAGE=url, PGPASSWORD="of-the-worker", PGUSER="me")
+    assert [one.state for one in project.trials()] == ["completed"]
+    assert f"seen {[None, own, 'me']}" in project.log(0)
+
+
+@pytest.mark.processes
 @pytest.mark.skipif(bool(postgres.why_not()), reason=postgres.why_not() or "-")
 def test_a_killed_server_of_postgresql_loses_nothing(tmp_path):
     pytest.importorskip("psycopg")
