@@ -281,13 +281,9 @@ class CustomDecisions:
                 over = self._turn is not None and self._turn.over
                 self._ledger.of_searcher().end(here[0], "stopped" if over else "interrupted")
 
-    def ends(self, trial: int) -> bool:
-        """Whether a trial that runs is to stop or to pause."""
-        return self._turn is not None and self._turn.order(trial) != "run"
-
-    def over(self, attempt: Attempt) -> Ending | None:
-        """Return how a claimed attempt ends before it trains, by the request of the searcher; None if it trains."""
-        return ending(self._turn, attempt.trial)
+    def request(self, trial: int) -> Ending | None:
+        """Return how a trial is to end by the request of the searcher, wherever it is; None if it is to train."""
+        return ending(self._turn, trial)
 
     def ended(self, one: TrialHere, reason: Ending, best: float | None) -> Ending:
         """Return how a trial ends that has completed or was interrupted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightlib.experiment.ledger.attempt import Attempt, Ending
+from lightlib.experiment.ledger.attempt import Ending
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.searchers.custom import Custom
 from lightlib.experiment.searchers.halving import Action, Halving
@@ -18,6 +18,8 @@ _ENDS: dict[Action, Ending] = {"complete": "completed", "stop": "stopped", "paus
 class Decisions:
     """The decisions of a worker at the rungs of its trials. A search without rungs has none.
 
+    A trial that dies between a decision and its checkpoint trains to the same rung again, and gets the same decision.
+
     Args:
         source: Of the trials.
         ledger: Of the experiment.
@@ -27,14 +29,6 @@ class Decisions:
     def __init__(self, source: Plain | Halving | Custom, ledger: Ledger, smaller_is_better: bool) -> None:
         self._halving = source if isinstance(source, Halving) else None
         self._ledger, self._smaller = ledger, smaller_is_better
-
-    def over(self, attempt: Attempt) -> Ending | None:
-        """Return how a claimed attempt ends before it trains; None, for each trains.
-
-        One whose process died between a decision and its checkpoint trains to the same rung again, asks again, and has
-        its weights then.
-        """
-        return None
 
     def answer(self, one: TrialHere, message: dict[str, Any]) -> None:
         """Answer a trial that has reached a rung.
@@ -68,16 +62,3 @@ class Decisions:
         if action is None and reason == "completed" and best is not None:
             self._halving.complete(self._ledger, one.attempt, score(best, self._smaller))
         return reason if action is None else _ENDS[action]
-
-    def look(self) -> None:
-        """Run the searcher; those of lightlib run when a trial asks."""
-
-    def beat(self) -> None:
-        """Leave a sign of life; none is needed."""
-
-    def close(self) -> None:
-        """Leave the rest to other workers; there is nothing."""
-
-    def ends(self, trial: int) -> bool:
-        """Whether a trial that runs is to end by a decision that it does not wait for; none is."""
-        return False

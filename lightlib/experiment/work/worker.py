@@ -73,6 +73,7 @@ class Worker:
     ) -> None:
         self._config, self._folder, self._ledger, self._queue = config, folder, ledger, queue
         self._beats, self._slots, self._decisions = beats, slots, decisions
+        self._searcher = decisions if isinstance(decisions, CustomDecisions) else None  # that of the user
         self._new_job, self._show, self._interval = new_job, show, grace / 6
         self._here: list[TrialHere] = []
         self._orders = Orders()  # at the last look
@@ -121,8 +122,8 @@ class Worker:
     def read_ledger(self) -> bool:
         """Read the orders of the user, and let a custom searcher act; return whether attempts may be claimed."""
         self._orders = orders_of(self._ledger)
-        if not self._orders.is_over:
-            self._decisions.look()
+        if self._searcher is not None and not self._orders.is_over:
+            self._searcher.look()
         return self._orders.experiment == "run"
 
     def claim(self) -> bool:
@@ -157,19 +158,23 @@ class Worker:
 
     def leave(self) -> None:
         """Leave the rest to other workers."""
-        self._decisions.close()
+        if self._searcher is not None:
+            self._searcher.close()
 
     def _is_over(self, attempt: Attempt) -> bool:
         """Whether there is nothing to train in a claimed attempt; such a one is ended."""
         try:
             self._catch_up(attempt)
             ordered = self._orders.of(attempt.trial) != "run"
-            decided = "canceled" if ordered else self._decisions.over(attempt)
+            decided = "canceled" if ordered else self._request(attempt.trial)
             if decided is not None:  # by the user, or by a worker that died before the trial ended
                 self._ledger.end(attempt, decided)
         except LostAttempt:  # this worker was taken for dead since the claim
             return True
         return decided is not None
+
+    def _request(self, trial: int) -> Ending | None:
+        return None if self._searcher is None else self._searcher.request(trial)
 
     def _begin(self, attempt: Attempt, slots: Sequence[Slot]) -> None:
         job = self._new_job(attempt, self._ledger.snapshot(), slots)
@@ -214,7 +219,7 @@ class Worker:
             order = self._orders.of(one.attempt.trial)
             if one.is_lost or self._stopping > 1 or order == "kill" or self._is_late(one):
                 one.kill()
-            elif self._stopping or order != "run" or self._decisions.ends(one.attempt.trial):
+            elif self._stopping or order != "run" or self._request(one.attempt.trial) is not None:
                 one.interrupt()
             ended |= self._end_if_over(one)
         return ended
@@ -329,7 +334,8 @@ class Worker:
     # signs of life
     def _beat(self) -> None:
         while not self._ended.wait(self._interval):
-            self._decisions.beat()
+            if self._searcher is not None:
+                self._searcher.beat()
             for one in list(self._here):
                 try:
                     self._beats.send(one.attempt)

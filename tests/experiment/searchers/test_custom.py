@@ -96,7 +96,7 @@ class Worker:
         raise AssertionError("the search does not end")
 
     def train(self, attempt, fails):
-        decided = self.decisions.over(attempt)
+        decided = self.decisions.request(attempt.trial)
         if decided is not None or attempt.trial in fails:
             self.ledger.end(attempt, decided or "failed", again=False)
             return
