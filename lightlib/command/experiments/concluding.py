@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
+from collections.abc import Sequence
 from datetime import datetime
 
 from lightlib.command.experiments.names import near
@@ -51,8 +52,7 @@ def remove_logs(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledg
         printed(f"Old logs were not removed: {error}")
         return
     if removed:
-        numbers = f"{', '.join(map(str, removed[:10]))}{' …' * (len(removed) > 10)}"
-        printed(f"The logs of trial {numbers} were removed, after retention_policy.log_retention_days: {days}.")
+        printed(f"The logs of trial {_first(removed)} were removed, after retention_policy.log_retention_days: {days}.")
 
 
 def _write_page(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
@@ -70,7 +70,11 @@ def _summary(folder: ExperimentFolder, results: Results) -> str:
     failed = [one.number for one in results.trials if one.state == "errored"]
     if failed:
         words = shlex.join(["lightlib", "experiment", "logs", f"{near(folder.path)}/{failed[0]}"])
-        lines.append(f"failed: trial {', '.join(map(str, failed[:10]))}{' …' * (len(failed) > 10)}; see {words}")
+        lines.append(f"failed: trial {_first(failed)}; see {words}")
+    stopped = [one.number for one in results.trials if one.state == "stopped"]
+    paused = [number for number in stopped if results.snapshot.state_of(number) == "paused"]
+    if paused:  # they are shown as stopped once the search has ended
+        lines.append(f"paused at the end: trial {_first(paused)}; the search continues none of them")
     best = results.best
     if best is None:
         return "\n".join([*lines, "no trial has completed"])
@@ -85,6 +89,10 @@ def _summary(folder: ExperimentFolder, results: Results) -> str:
     if checkpoint is not None:
         lines.append(f"  checkpoint: {near(checkpoint)}")
     return "\n".join(lines)
+
+
+def _first(numbers: Sequence[int]) -> str:
+    return f"{', '.join(map(str, numbers[:10]))}{' …' * (len(numbers) > 10)}"
 
 
 def _on_front(trial: Trial) -> str:

@@ -65,7 +65,19 @@ def test_a_promoted_trial_has_the_weights_of_one_that_was_never_paused(tmp_path)
     assert max(one.attempts for one in found if one.number in top) > 1, "a promoted trial has completed"
     assert all(validated(project, number) == list(range(4, end + 1, 4)) for number, end in ends.items())
     assert f"{len(top)} completed, {6 - len(top)} stopped" in printed
+    paused = ", ".join(str(number) for number in sorted(ends) if number not in top)
+    assert f"\npaused at the end: trial {paused}; the search continues none of them\n" in printed
     assert project.run().count("running") == 0
+
+
+def test_a_search_that_can_promote_no_trial_ends_with_a_message(tmp_path):
+    """One of sixteen trials is promoted, and there are eleven."""
+    search = "name: adaptive_asha, metric: val_loss, divisor: 16, bracket_rungs: [2], max_trials: 11, stop_once: false"
+    project = Project(tmp_path, f"searcher: {{{search}, max_length: {{epochs: 16}}}}")
+    printed = project.run()
+    assert [validated(project, number)[-1] for number in range(11)] == [4] * 11
+    numbers = "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 …"
+    assert f"\n11 stopped\npaused at the end: trial {numbers}; the search continues none of them\nbest: " in printed
 
 
 def test_a_trial_that_is_not_among_the_best_stops_exactly_at_its_rung(tmp_path):
@@ -74,7 +86,7 @@ def test_a_trial_that_is_not_among_the_best_stops_exactly_at_its_rung(tmp_path):
         tmp_path,
         f"searcher: {{{ASHA}, max_trials: 8, max_rungs: 3, max_length: {{batches: 10}}, max_concurrent_trials: 1}}",
     )
-    project.run()
+    assert "paused at the end" not in project.run()
     lengths, rungs, ends = (2, 5, 10), ([], [], []), {}
     for one in project.trials():
         for rung, batches in enumerate(lengths):
