@@ -24,9 +24,11 @@ class RegistryAuth(Part):
     Attributes:
         username: Required, as are `password` and `serveraddress`, unless a token is given.
         password: Passed to ``login`` on its standard input.
-        serveraddress: The registry.
+        serveraddress: The registry. Default with a token: that of the image.
         email: Default: none.
-        auth: A token in place of name and password, as are `identitytoken` and `registrytoken`.
+        auth: ``USER:PASSWORD`` in base64, in place of name and password.
+        identitytoken: A token in place of them, which docker uses for the pull.
+        registrytoken: Another kind of token, as `identitytoken`.
     """
 
     section: ClassVar[str] = "environment.registry_auth"

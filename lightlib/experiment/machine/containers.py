@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,10 @@ from lightlib.checkpoint.storage.store import is_remote, local_path
 from lightlib.errors import LightlibError
 from lightlib.experiment.current import JOB
 from lightlib.experiment.file import ExperimentConfig
+from lightlib.experiment.machine.account import Account
 from lightlib.experiment.machine.slots import Slot
 from lightlib.launch.container import ContainerLauncher
+from lightlib.report import MASK
 
 INSIDE = "LIGHTLIB_INSIDE_IMAGE"  # a variable of a worker that runs in the image already, as in a pod
 ENGINES = ("docker", "podman")
@@ -46,19 +48,22 @@ class Containers:
         folder: Of the experiment: mounted at its own path, with code, checkpoints and messages.
         kind: The kind of the slots: ``"cpu"`` or ``"cuda"``.
         engine: ``"docker"`` or ``"podman"``.
+        account: Of the registry. Default: none.
     """
 
     config: ExperimentConfig
     folder: Path
     kind: str
     engine: str
+    account: Account | None = None
 
     @classmethod
     def of(cls, config: ExperimentConfig, folder: Path, kind: str) -> Containers | None:
         """Return those of an experiment; None if it has no image, or if this process runs in it already.
 
         Raises:
-            MisconfigurationException: There is no image for these slots, or no engine on this machine.
+            MisconfigurationException: There is no image for these slots, or no engine on this machine; or the account
+                is malformed, or has only a token that the engine does not take.
         """
         images, place = config.environment.image, config.places.below("environment.image")
         if not images or INSIDE in os.environ:
@@ -76,30 +81,43 @@ class Containers:
                 "a program that runs containers.",
                 "install podman; or delete environment.image, and trials run with this Python.",
             )
-        return cls(config, folder, kind, engine)
+        below = config.places.below("environment.registry_auth")
+        return cls(
+            config, folder, kind, engine, Account.of(config.environment.registry_auth, images[kind], engine, below)
+        )
 
     def prepare(self) -> None:
-        """Log in to the registry, and pull the image if the experiment asks for it.
+        """Log in to the registry, and pull the image if the experiment asks for it; with a token, if it is missing too.
 
         Raises:
             LightlibError: The registry refuses that.
         """
-        environment = self.config.environment
-        account = environment.registry_auth
-        if account is not None and account.password is not None:
-            words = ["login", "--username", str(account.username), "--password-stdin", str(account.serveraddress)]
-            self._call(words, account.password)
-        if environment.force_pull_image:
-            self._call(["pull", environment.image[self.kind]])
+        image, account = self.config.environment.image[self.kind], self.account
+        if account is not None and account.login is not None:
+            name, password = account.login
+            self._call(["login", "--username", name, "--password-stdin", account.server], given=password)
+        if account is not None and account.tokens:
+            if self.config.environment.force_pull_image or not self._has(image):
+                with account.environment() as env:
+                    self._call(["pull", image], env=env)
+        elif self.config.environment.force_pull_image:
+            self._call(["pull", image])
 
-    def _call(self, words: Sequence[str], given: str = "") -> None:
+    def _has(self, image: str) -> bool:
+        words = [self.engine, "image", "inspect", image]
+        return not subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode  # noqa: S603  the user's engine
+
+    def _call(self, words: Sequence[str], *, given: str = "", env: Mapping[str, str] | None = None) -> None:
         done = subprocess.run(  # noqa: S603  the user's engine
-            [self.engine, *words], input=given, text=True, capture_output=True, check=False
+            [self.engine, *words], input=given, text=True, capture_output=True, check=False, env=env
         )
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            reason = lines[-1]
+            for secret in self.account.secrets() if self.account else ():
+                reason = reason.replace(secret, MASK)
             raise LightlibError(
-                f"{self.engine} {words[0]} failed: {lines[-1]}",
+                f"{self.engine} {words[0]} failed: {reason}",
                 expected=f"an image that this machine can get: {self.config.environment.image[self.kind]}.",
                 fix="correct environment.image or environment.registry_auth; `docker pull` shows the reason.",
             )

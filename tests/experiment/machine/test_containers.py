@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -29,8 +30,14 @@ given = "" if arguments[0] == "run" else sys.stdin.read()
 with open(os.path.join(folder, "calls.jsonl"), "a") as file:
     file.write(json.dumps([arguments, given]) + "\\n")
 if arguments[0] != "run":
-    print("unauthorized: wrong name or password", file=sys.stderr)
-    sys.exit(os.path.exists(os.path.join(folder, "refuses")))
+    config = os.path.join(os.environ.get("DOCKER_CONFIG", folder), "config.json")
+    if arguments[0] == "pull" and os.path.exists(config):
+        with open(config) as file, open(os.path.join(folder, "seen.json"), "w") as seen:
+            found = dict(config=json.load(file), mode=os.stat(config).st_mode & 0o777, path=config)
+            found["context"] = open(os.path.join(os.path.dirname(config), "contexts", "one")).read()
+            json.dump(dict(found, store=os.environ.get("DOCKER_AUTH_CONFIG")), seen)
+    print("unauthorized: wrong name or password, or token-word", file=sys.stderr)
+    sys.exit(os.path.exists(os.path.join(folder, "lacks" if arguments[0] == "image" else "refuses")))
 named = [one.removeprefix("--env=") for one in arguments if one.startswith("--env=")]
 env = dict(one.split("=", 1) if "=" in one else (one, os.environ.get(one, "")) for one in named)
 env["PATH"] = os.pathsep.join([folder, os.defpath])
@@ -177,6 +184,126 @@ def test_a_password_is_on_the_standard_input_of_login_only(docker):
     with pytest.raises(LightlibError, match="docker login failed: unauthorized: wrong name or password") as error:
         containers.prepare()
     assert "secret-word" not in str(error.value)
+
+
+def with_account(folder=Path("/exp/a"), image="train:1", force=False, **account):
+    environment = {"image": image, "registry_auth": account, "force_pull_image": force}
+    return Containers.of(read({**FILE, "environment": environment}), folder, "cpu")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("server", [{"serveraddress": "registry.example.org"}, {}])
+def test_auth_is_decoded_for_the_login(docker, server):
+    encoded = base64.b64encode(b"me:secret:word").decode()
+    with_account(image="registry.example.org/train:1", auth=encoded, **server).prepare()
+    assert calls(docker) == [[["login", "--username", "me", "--password-stdin", "registry.example.org"], "secret:word"]]
+
+
+@pytest.mark.parametrize("auth", ["token-word", "dG9rZW4td29yZA==", "OnRva2VuLXdvcmQ=", "dG9rZW4td29yZDo=", "/w=="])
+def test_a_malformed_auth_is_refused_without_its_value(docker, auth):
+    """Then base64 without a colon, without a name, without a password, and of bytes that are no text."""
+    with pytest.raises(ConfigError) as error:
+        with_account(auth=auth, serveraddress="registry.example.org")
+    assert str(error.value) == (
+        "'environment.registry_auth.auth' is malformed.\n"
+        "  Expected: USER:PASSWORD in base64, as docker writes it.\n"
+        "  Fix: write the output of `printf %s USER:PASSWORD | base64 -w0`; or username and password in place of it."
+    )
+
+
+@pytest.fixture
+def of_user(tmp_path, monkeypatch):
+    """Make a folder of docker with a context and a store of passwords; return it."""
+    folder = tmp_path / "docker-of-user"
+    (folder / "contexts").mkdir(parents=True)
+    (folder / "contexts" / "one").write_text("of the user")
+    text = '{"currentContext": "one", "credsStore": "keys", "auths": {"registry.example.org": {"auth": "bWU6bXk="}}}'
+    (folder / "config.json").write_text(text)
+    monkeypatch.setenv("DOCKER_CONFIG", str(folder))
+    monkeypatch.setenv("DOCKER_AUTH_CONFIG", '{"auths": {}}')
+    return folder
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("kind", ["identitytoken", "registrytoken"])
+@pytest.mark.parametrize(
+    ("server", "image", "key"),
+    [
+        ("https://registry.example.org/v2/", "train:1", "registry.example.org"),
+        (None, "registry.example.org:5000/train:1", "registry.example.org:5000"),
+        (None, "me/train:1", "https://index.docker.io/v1/"),
+        ("docker.io", "train:1", "https://index.docker.io/v1/"),
+    ],
+)
+def test_a_token_is_in_a_private_folder_during_the_pull_only(docker, of_user, refuses, kind, server, image, key):
+    before = {path: path.read_bytes() for path in of_user.rglob("*") if path.is_file()}
+    containers = with_account(image=image, force=True, **{kind: "token-word"}, serveraddress=server)
+    assert "token-word" not in repr(containers)
+    if refuses:
+        (docker / "refuses").touch()
+        with pytest.raises(LightlibError, match=r"docker pull failed: unauthorized: .*, or \*\*\*") as error:
+            containers.prepare()
+        assert "token-word" not in str(error.value)
+    else:
+        containers.prepare()
+    assert calls(docker) == [[["pull", image], ""]]
+    seen = json.loads((docker / "seen.json").read_text())
+    path = Path(seen.pop("path"))
+    assert seen == {
+        "config": {"currentContext": "one", "auths": {key: {kind: "token-word"}}},
+        "mode": 0o600,
+        "context": "of the user",
+        "store": None,
+    }
+    assert not path.parent.exists()
+    assert {path: path.read_bytes() for path in of_user.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.processes
+def test_with_a_token_an_image_is_pulled_if_it_is_missing(docker, of_user):
+    containers = with_account(identitytoken="token-word")
+    containers.prepare()
+    inspected = [["image", "inspect", "train:1"], ""]
+    (docker / "lacks").touch()
+    containers.prepare()
+    assert calls(docker) == [inspected, inspected, [["pull", "train:1"], ""]]
+
+
+def test_a_damaged_configuration_of_docker_is_named(docker, of_user):
+    (of_user / "config.json").write_text("[]")
+    with pytest.raises(LightlibError, match=r"docker-of-user/config\.json is no JSON object"):
+        with_account(identitytoken="token-word", force=True).prepare()
+
+
+def test_podman_refuses_a_token(docker, monkeypatch):
+    (docker / "docker").rename(docker / "podman")
+    monkeypatch.setenv("PATH", str(docker))
+    with pytest.raises(ConfigError, match="is a token, and podman pulls the images") as error:
+        with_account(identitytoken="token-word", serveraddress="registry.example.org")
+    assert "write username and password; or run `podman login registry.example.org`" in str(error.value)
+    assert "token-word" not in str(error.value)
+    assert with_account(**ACCOUNT, identitytoken="token-word").account.login == ("me", "secret-word")
+
+
+@pytest.mark.processes
+def test_a_token_is_in_no_file_of_an_experiment(docker, of_user, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIGHTLIB_SECRET_IDENTITYTOKEN", "token-word")
+    (docker / "lacks").touch()
+    project = Project(
+        tmp_path / "project",
+        """
+        environment: {image: "train:1", registry_auth: {identitytoken: "***"}}
+        searcher: {name: random, metric: val_loss, max_trials: 1}
+        """,
+    )
+    project.run()
+    assert [one.state for one in project.trials()] == ["completed"]
+    seen = json.loads((docker / "seen.json").read_text())
+    assert seen["config"]["auths"] == {"https://index.docker.io/v1/": {"identitytoken": "token-word"}}
+    files = [path for path in project.folder.rglob("*") if path.is_file()]
+    assert any(path.name == "experiment.yaml" for path in files)
+    assert [path for path in files if b"token-word" in path.read_bytes()] == []
 
 
 @pytest.mark.processes
