@@ -96,7 +96,6 @@ def test_two_slots_train_as_two_processes(tmp_path):
         tmp_path,
         """
         resources: {slots_per_trial: 2, is_single_node: true}
-        optimizations: {gradient_compression: true}
         fit: {model: {init_args: {dies_at: [3]}}}
         searcher: {name: random, metric: val_loss, max_trials: 1}
         """,
@@ -106,6 +105,44 @@ def test_two_slots_train_as_two_processes(tmp_path):
     assert [(one.state, one.attempts) for one in project.trials()] == [("completed", 2)], printed
     assert "world 2 here 2" in project.log(0)
     assert {line.split()[1] for line in project.log(0).splitlines()} == {"0", "1"}
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_gradients_are_compressed(tmp_path, compressed):
+    """A step uses the mean gradient of both ranks, from numbers of 16 bits with `gradient_compression`."""
+    model = MODEL.replace(
+        "    def configure_optimizers(self):",
+        "    def on_after_backward(self):\n"
+        "        torch.save([one.grad for one in self.parameters()], SEEN / f'mean-{self.global_step}.pt')\n\n"
+        "    def configure_optimizers(self):",
+    ).replace(
+        "return torch.nn.functional.mse_loss(self.layer(x + noise), y)",
+        "loss = torch.nn.functional.mse_loss(self.layer(x + noise), y)\n"
+        "        alone = torch.autograd.grad(loss, list(self.parameters()), retain_graph=True)\n"
+        "        torch.save(alone, SEEN / f'alone-{self.global_step}-{self.global_rank}.pt')\n"
+        "        return loss",
+    )
+    project = Project(
+        tmp_path,
+        f"""
+        optimizations: {{gradient_compression: {str(compressed).lower()}}}
+        searcher: {{name: random, metric: val_loss, max_trials: 1}}
+        """,
+        model,
+        slots=2,
+    )
+    project.run()
+    steps = sorted(project.seen.glob("mean-*.pt"))
+    assert steps
+    for path in steps:
+        step = path.stem.removeprefix("mean-")
+        first, second = (torch.load(project.seen / f"alone-{step}-{rank}.pt") for rank in (0, 1))
+        if compressed:
+            expected = [(a.half() / 2 + b.half() / 2).float() for a, b in zip(first, second, strict=True)]
+        else:
+            expected = [a / 2 + b / 2 for a, b in zip(first, second, strict=True)]
+            assert not all(torch.equal(one, one.half().float()) for one in expected)
+        assert all(map(torch.equal, torch.load(path), expected))
 
 
 def test_environment_code_hook_and_mounts(tmp_path):
