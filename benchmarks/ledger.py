@@ -141,7 +141,7 @@ def _with_lightlib(place: str, name: str, each: int, workers: int, reports: int 
         beats = BeatRows(ledger) if "://" in place else BeatFiles(Path(place))
         queue = Queue(ledger, Watch(beats, 60.0), Plain(each * workers, workers, new), this_process())
         while each:
-            attempt = queue.next()
+            attempt = queue.next(patient=True)
             if attempt is None:
                 if queue.is_done():
                     return

@@ -32,7 +32,7 @@ def owned(ledger, owner):
     ledger.add(Entry(ledger.snapshot().trials))
     attempt = ledger.snapshot().attempts[-1]
     assert ledger.claim(attempt, owner)
-    return ledger.fresh(attempt)
+    return ledger.fresh(attempt.id)
 
 
 @pytest.fixture
@@ -50,23 +50,23 @@ class TestElsewhere:
             clock.now += seconds
             if beat:
                 beats.send(attempt)
-            assert watch.is_dead(ledger.fresh(attempt)) is dead, seconds
+            assert watch.is_dead(ledger.fresh(attempt.id)) is dead, seconds
 
     def test_one_that_never_sent_a_beat(self, ledger, kind, tmp_path):
         """It was killed between its claim and its first beat."""
         beats, clock = (BeatFiles(tmp_path) if kind == "files" else BeatRows(ledger)), Clock()
         watch, attempt = Watch(beats, 60, clock), owned(ledger, {})
-        assert not watch.is_dead(ledger.fresh(attempt))
+        assert not watch.is_dead(ledger.fresh(attempt.id))
         clock.now += 61
-        assert watch.is_dead(ledger.fresh(attempt))
+        assert watch.is_dead(ledger.fresh(attempt.id))
 
     def test_a_watcher_that_slept_asks_again_first(self, ledger, kind, tmp_path):
         beats, clock = (BeatFiles(tmp_path) if kind == "files" else BeatRows(ledger)), Clock()
         watch, attempt = Watch(beats, 60, clock), owned(ledger, ELSEWHERE)
-        assert not watch.is_dead(ledger.fresh(attempt))
+        assert not watch.is_dead(ledger.fresh(attempt.id))
         clock.now += 3600
         beats.send(attempt)
-        assert not watch.is_dead(ledger.fresh(attempt))
+        assert not watch.is_dead(ledger.fresh(attempt.id))
 
     @pytest.mark.parametrize("hours", [-1, 1])
     def test_the_owners_clock_does_not_matter(self, ledger, kind, tmp_path, hours, monkeypatch):
@@ -77,9 +77,9 @@ class TestElsewhere:
         present = time.time_ns()
         monkeypatch.setattr(time, "time_ns", lambda: present + hours * 3_600_000_000_000)
         beats.send(attempt)
-        assert not watch.is_dead(ledger.fresh(attempt))
+        assert not watch.is_dead(ledger.fresh(attempt.id))
         clock.now += 61
-        assert watch.is_dead(ledger.fresh(attempt))
+        assert watch.is_dead(ledger.fresh(attempt.id))
 
 
 def test_the_owner_of_a_lost_attempt_learns_it_at_its_next_beat(ledger):

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -84,6 +85,63 @@ def test_an_attempt_that_another_worker_added_first_is_void():
         (None, "rival"),
         ("void", "one"),
     ]
+
+
+class Reads:
+    """Counts the reads of all trials of a storage."""
+
+    def __init__(self, ledger, monkeypatch):
+        self.count, read = 0, ledger.storage.get_all_trials
+
+        def counted(*args, **kwargs):
+            self.count += 1
+            return read(*args, **kwargs)
+
+        monkeypatch.setattr(ledger.storage, "get_all_trials", counted)
+
+
+def test_an_attempt_is_added_after_one_look_at_the_ledger(monkeypatch):
+    ledger, queue = worker(memory(), Alive())
+    reads = Reads(ledger, monkeypatch)
+    assert queue.next().trial == 0
+    assert reads.count == 1
+
+
+def test_a_missed_turn_reads_nothing_and_ends_nothing(monkeypatch):
+    """The next look that is not preceded by a missed turn reads the ledger, as when no slot is free meanwhile."""
+    ledger, queue = worker(memory(), Alive())
+    ledger.end(queue.next(), "completed", 1.0)
+    waits = []
+
+    @contextmanager
+    def missed(*, patient):
+        waits.append(patient)
+        yield False
+
+    monkeypatch.setattr(ledger.turns, "turn", missed)
+    reads = Reads(ledger, monkeypatch)
+    assert queue.next() is None
+    assert queue.next(patient=True) is None
+    assert not queue.is_done()
+    assert (waits, reads.count) == ([False, True], 0)
+    assert queue.is_done()
+    assert reads.count == 1
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["folder", "postgresql"])
+@pytest.mark.parametrize(("patient", "least"), [(False, 0.2), (True, 1.0)])
+def test_a_worker_without_trials_waits_longer(tmp_path, kind, patient, least, request, monkeypatch):
+    monkeypatch.setattr(turns, "_WAIT", 0.2)
+    monkeypatch.setattr(turns, "_LONG_WAIT", 1.0)
+    place = tmp_path if kind == "folder" else request.getfixturevalue("server").database(f"waits_{patient}".lower())
+    with open_with_engine(place, Patience(60)) as (_, engine):
+        rivals = [turns_of(tmp_path, engine, "experiment", Patience(60)) for _ in range(2)]
+        with rivals[0].turn() as first:
+            began = time.monotonic()
+            with rivals[1].turn(patient=patient) as second:
+                assert (first, second) == (True, False)
+        assert time.monotonic() - began >= least
 
 
 def hold(place, folder, held):

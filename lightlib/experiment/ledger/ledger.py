@@ -86,7 +86,7 @@ class Ledger:
         """Return the present state of the ledger."""
         trials = self._ask(self.storage.get_all_trials, self.study, False)
         attempts = (self._attempt(one) for one in trials if KEY in one.system_attrs)
-        return Snapshot(one for one in attempts if (one.trial < 0) == self._of_searcher)
+        return Snapshot((one for one in attempts if (one.trial < 0) == self._of_searcher), len(trials))
 
     def _attempt(self, frozen: FrozenTrial) -> Attempt:
         attempt = self._ended.get(frozen._trial_id)  # noqa: SLF001  storages know trials by it alone
@@ -107,9 +107,9 @@ class Ledger:
             of_searcher=True,
         )
 
-    def fresh(self, attempt: Attempt) -> Attempt:
-        """Return the present state of one attempt."""
-        return Attempt(self._ask(self.storage.get_trial, attempt.id))
+    def fresh(self, identifier: int) -> Attempt:
+        """Return the present state of one attempt, given its identifier in the storage."""
+        return Attempt(self._ask(self.storage.get_trial, identifier))
 
     def add(self, entry: Entry, owner: Mapping[str, Any] | None = None) -> int:
         """Add an attempt; return its identifier in the storage. It may turn out to be void.
@@ -196,12 +196,12 @@ class Ledger:
         try:
             self._owned(attempt, self._carry_out, attempt, end)
         except LostAttempt:  # perhaps another worker has carried it out, or the answer to the first write was lost
-            if self.fresh(attempt).ended_as != reason:
+            if self.fresh(attempt.id).ended_as != reason:
                 raise
 
     def take_over(self, attempt: Attempt) -> None:
         """End an attempt of a dead owner, as the owner has announced; without an announcement it is lost."""
-        now = self.fresh(attempt)
+        now = self.fresh(attempt.id)
         if now.state == "running":
             with suppress(UpdateFinishedTrialError):  # ended by another worker, or by its owner, who lives
                 self._carry_out(now, now.end or {"reason": "lost", "value": None, "again": True})

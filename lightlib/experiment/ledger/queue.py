@@ -42,18 +42,26 @@ class Queue:
     ) -> None:
         self._ledger, self._watch, self._source, self._owner = ledger, watch, source, owner
         self._accepts = accepts
+        self._missed_turn = False  # in the last call of `next`
 
-    def next(self) -> Attempt | None:
+    def next(self, *, patient: bool = False) -> Attempt | None:
         """Return an attempt that this worker now owns; None if there is nothing to do at this moment.
+
+        Args:
+            patient: Whether this worker has time to wait for its turn. Default False: it has trials to look after.
 
         Raises:
             StorageUnreachable: The storage does not answer.
         """
-        with self._ledger.turns.turn() as mine:
+        with self._ledger.turns.turn(patient=patient) as mine:
+            self._missed_turn = not mine
             return self._next() if mine else None
 
     def is_done(self) -> bool:
-        """Whether the experiment has ended."""
+        """Whether the experiment has ended; False also right after a missed turn, when many workers are busy."""
+        if self._missed_turn:
+            self._missed_turn = False
+            return False
         snapshot = self._ledger.snapshot()
         return not snapshot.unfinished() and not snapshot.to_continue() and self._source.is_done(snapshot)
 
@@ -70,14 +78,15 @@ class Queue:
                 return None
             if not self._accepts(snapshot, entry.trial):
                 self._ledger.add(entry)  # for another worker
-            elif (added := self._own(self._ledger.add(entry, self._owner))) is not None:
+            elif (added := self._own(self._ledger.add(entry, self._owner), snapshot)) is not None:
                 return added
 
-    def _own(self, identifier: int) -> Attempt | None:
-        """Return the attempt that this worker added, if it holds: another one may have added the same."""
-        snapshot = self._ledger.snapshot()
-        added = next(one for one in snapshot.attempts if one.id == identifier)
-        if snapshot.is_void(added):
+    def _own(self, identifier: int, before: Snapshot) -> Attempt | None:
+        """Return the attempt that this worker added, if it holds: another one may have added the same meanwhile."""
+        added = self._ledger.fresh(identifier)
+        if added.number == before.next_number:
+            return added
+        if added.number in {one.number for one in self._ledger.snapshot().void}:
             self._ledger.discard(added)
             return None
         return added

@@ -30,16 +30,18 @@ class Snapshot:
 
     Args:
         attempts: In the order of their numbers.
+        next_number: That of the next attempt, of any kind.
 
     Attributes:
         attempts: The same.
+        next_number: The same.
         by_number: The same by number.
         chains: The attempts of each trial that hold, in their order.
         void: Those that do not hold and never will.
     """
 
-    def __init__(self, attempts: Iterable[Attempt]) -> None:
-        self.attempts = list(attempts)
+    def __init__(self, attempts: Iterable[Attempt], next_number: int) -> None:
+        self.attempts, self.next_number = list(attempts), next_number
         self.by_number = {one.number: one for one in self.attempts}
         self.chains: dict[int, list[Attempt]] = {}
         self.void: list[Attempt] = []
@@ -88,10 +90,6 @@ class Snapshot:
         if last.ended_as is None:
             return "waiting" if last.state == "waiting" else "running"
         return _STATES[last.ended_as]
-
-    def is_void(self, attempt: Attempt) -> bool:
-        """Whether an attempt does not hold."""
-        return attempt not in self.chains.get(attempt.trial, ())
 
 
 def _holds(one: Attempt, chain: list[Attempt]) -> bool:

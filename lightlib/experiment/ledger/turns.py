@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 _FILE = "turn.lock"
 _WAIT = 0.5  # seconds that a worker waits for its turn, before it looks after its trials again
+_LONG_WAIT = 2.0  # the same for one that has no trials
 _LOOK = 0.005  # seconds until the first look at a turn that another worker has; then twice as long each time
 _LONGEST_LOOK = 0.05
 _LATE = "55P03"  # what PostgreSQL answers after `lock_timeout`
 _STUCK = 30.0  # seconds after which a worker that keeps its turn is taken for frozen
+_LIMITS = """
+SELECT set_config('lock_timeout', :wait, true), set_config('idle_in_transaction_session_timeout', :stuck, true)
+"""  # of this transaction
 
 
 class Turns(Protocol):
@@ -32,15 +36,19 @@ class Turns(Protocol):
     has right results, too.
     """
 
-    def turn(self) -> AbstractContextManager[bool]:
-        """Wait for the turn, and keep it within the context; the value is False if another worker has it."""
+    def turn(self, *, patient: bool = False) -> AbstractContextManager[bool]:
+        """Wait for the turn, and keep it within the context; the value is False if another worker has it.
+
+        Args:
+            patient: Whether to wait longer. Default False.
+        """
 
 
 class NoTurns:
     """Turns where there are none: every worker has its own at once."""
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def turn(self, *, patient: bool = False) -> Iterator[bool]:
         yield True
 
 
@@ -56,12 +64,12 @@ class FolderTurns:
         self._seen: tuple[bytes, float] | None = None  # the turn that another worker has, and since when it was seen
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def turn(self, *, patient: bool = False) -> Iterator[bool]:
         import fcntl  # optional: only on Unix
 
         file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
-            end, pause = time.monotonic() + _WAIT, _LOOK
+            end, pause = time.monotonic() + _wait(patient), _LOOK
             while not (mine := _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB)) and time.monotonic() < end:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_LOOK)
@@ -77,6 +85,10 @@ class FolderTurns:
         if self._seen is None or self._seen[0] != turn:
             self._seen = turn, time.monotonic()
         return time.monotonic() - self._seen[1] > _STUCK
+
+
+def _wait(patient: bool) -> float:
+    return _LONG_WAIT if patient else _WAIT
 
 
 def _locked(file: int, operation: int) -> bool:
@@ -104,24 +116,23 @@ class PostgresTurns:
         self._engine, self._key, self._patience = engine, zlib.crc32(f"lightlib {name}".encode()), patience
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def turn(self, *, patient: bool = False) -> Iterator[bool]:
         from sqlalchemy.exc import DBAPIError  # optional: optuna
 
-        connection, mine = self._patience.call(self._begin)
+        connection, mine = self._patience.call(self._begin, _wait(patient))
         with connection:
             yield mine
             with suppress(DBAPIError):  # the server has ended the transaction, or is away: the turn is over
                 connection.rollback()
 
-    def _begin(self) -> tuple[Connection, bool]:
-        """Return a connection, and whether it has the lock until its transaction ends."""
+    def _begin(self, wait: float) -> tuple[Connection, bool]:
+        """Return a connection, and whether it has the lock until its transaction ends, after so many seconds."""
         from sqlalchemy import text  # optional: optuna
         from sqlalchemy.exc import DBAPIError  # optional: optuna
 
         connection = self._engine.connect()
         try:
-            for name, seconds in (("lock_timeout", _WAIT), ("idle_in_transaction_session_timeout", _STUCK)):
-                connection.execute(text(f"SET LOCAL {name} = {int(seconds * 1000)}"))
+            connection.execute(text(_LIMITS), {"wait": f"{wait}s", "stuck": f"{_STUCK}s"})
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": self._key})
         except BaseException as error:
             late = isinstance(error, DBAPIError) and _LATE in (

@@ -47,7 +47,7 @@ class Calls:
     def first(self) -> Turn:
         """Return the first turn."""
         turn = Turn()
-        self._act(turn, Snapshot([]), "initial_trials")
+        self._act(turn, Snapshot([], 0), "initial_trials")
         if not turn.trials:
             raise self._wrong("initial_trials() created no trial.", "at least one Create.", "return [Create()]")
         return self._closed(turn)
@@ -261,7 +261,7 @@ class CustomDecisions:
             first.write(self._ledger, attempt)
             self._turn = first
         snapshot = self._ledger.snapshot()
-        if self._ledger.fresh(attempt).state == "ended":  # the snapshot may be the work of another worker's turn
+        if self._ledger.fresh(attempt.id).state == "ended":  # the snapshot may be the work of another worker's turn
             self._here, self._turn = None, Turn.last(self._ledger)
         elif calls.next(self._turn, snapshot):
             self._turn.write(self._ledger, attempt)

@@ -135,7 +135,7 @@ class Worker:
         slots = self._slots.take(count)
         if slots is None:
             return False
-        attempt = self._queue.next()
+        attempt = self._queue.next(patient=not self._here)
         if attempt is None or self._is_over(attempt):
             self._slots.give_back(slots)
         else:
@@ -339,7 +339,7 @@ class Worker:
             for one in list(self._here):
                 try:
                     self._beats.send(one.attempt)
-                    lost = self._ledger.fresh(one.attempt).state != "running"
+                    lost = self._ledger.fresh(one.attempt.id).state != "running"
                 except LostAttempt:
                     lost = True
                 except OSError:  # the storage does not answer: training continues

@@ -64,9 +64,9 @@ def test_a_death_within_a_report_leaves_none_behind():
     mortal = Ledger(Mortal(ledger.storage, at=1), "experiment", TWO)
     with pytest.raises(Killed):
         mortal.report(attempt, 4, 0.1, 0.9)
-    assert ledger.fresh(attempt).metrics == {}
+    assert ledger.fresh(attempt.id).metrics == {}
     ledger.report(attempt, 4, 0.1, 0.9)
-    assert ledger.fresh(attempt).metrics == {4: (0.1, 0.9)}
+    assert ledger.fresh(attempt.id).metrics == {4: (0.1, 0.9)}
 
 
 def test_a_program_reports_all_metrics(tmp_path):
