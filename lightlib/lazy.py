@@ -5,44 +5,43 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LightningPaths", "attributes", "lightning_names"]
+from lightlib.index import INDEX, MODULE
+
+__all__ = ["LightningPaths", "lightning_names", "package"]
 
 _DIRECT = "lightlib.compat.direct"  # imported when a name or module is missing: it may import everything
 
 
-def attributes(
-    package: str, files: Mapping[str, str], packages: Iterable[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package. The latter lists these names only.
+def package(name: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a package, by the index. The last lists public names only.
 
     Args:
-        package: Its `__name__`.
-        files: By public name: the file of the package that defines it, or ``"file:other_name"`` for an alias.
-        packages: Files and packages within it that are public names themselves.
+        name: Its `__name__`.
     """
-    within = frozenset(packages)
+    rows = {row.name: row for row in INDEX[name]}
 
-    def get(name: str) -> Any:
-        if name in within:
-            return _import(f"{package}.{name}")
-        if name not in files:
-            return _of_lightning(package, name)
-        file, _, original = files[name].partition(":")
-        value = getattr(_import(f"{package}.{file}"), original or name)
-        setattr(sys.modules[package], name, value)
+    def get(attribute: str) -> Any:
+        row = rows.get(attribute)
+        if row is None:
+            return _of_lightning(name, attribute)
+        if row.file == MODULE:
+            return _import(f"{name}.{attribute}")
+        file, original = row.defined_as
+        value = getattr(_import(f"{name}.{file}"), original)
+        setattr(sys.modules[name], attribute, value)
         return value
 
     def names() -> list[str]:
-        own = (name for name in vars(sys.modules[package]) if name.startswith("__") and name.endswith("__"))
-        return sorted({*own, *files, *within})
+        own = (one for one in vars(sys.modules[name]) if one.startswith("__") and one.endswith("__"))
+        return sorted({*own, *rows})
 
-    return get, names
+    return [one for one, row in rows.items() if row.file != MODULE], get, names
 
 
 def lightning_names(module: str) -> Callable[[str], Any]:

@@ -1,4 +1,4 @@
-"""Names to classes: a built-in table first, then the entry points of installed packages.
+"""Names to classes: the index and further tables first, then the entry points of installed packages.
 
 Nothing is imported before its name is used, not even torch. Optimizers of optional packages are in the table as well,
 under another name if torch or lightlib has the same one: bitsandbytes' Adam is ``bnb_Adam``, and lion-pytorch's Lion is
@@ -18,6 +18,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest
+from lightlib.index import INDEX
 
 __all__ = ["BUILT_IN", "entry_points", "get", "names", "path", "register", "substitute_by", "substituted", "unregister"]
 
@@ -44,7 +45,6 @@ _OPTIMIZERS = {
         "torch.optim", "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD"
     ),
     **_from("torch.optim", "SparseAdam"),
-    **_from("lightlib.optim", "LAMB LARS Lion"),
     **_from("dadaptation", "DAdaptAdaGrad DAdaptAdam DAdaptSGD"),
     "LionPytorch": "lion_pytorch:Lion",
     **_from("sophia|Sophia", "DecoupledSophia Sophia Sophia2 SophiaG"),
@@ -58,29 +58,18 @@ _SCHEDULERS = {
     **_from("torch.optim.lr_scheduler", "ChainedScheduler ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts"),
     **_from("torch.optim.lr_scheduler", "CyclicLR ExponentialLR LambdaLR LinearLR MultiStepLR MultiplicativeLR"),
     **_from("torch.optim.lr_scheduler", "OneCycleLR PolynomialLR SequentialLR StepLR"),
-    **_from("lightlib.schedulers", "ConstantWarmupLR CosineAnnealingWarmupLR CosineRestartLR FlatAnnealingLR"),
-    **_from("lightlib.schedulers", "FlatAnnealingWarmupLR InverseSquareRootLR LinearWarmupLR MultiStepWarmupLR"),
-    **_from("lightlib.schedulers", "PolynomialWarmupLR WarmupStableDecayLR"),
     "ReduceLROnPlateau": "lightlib.cli:ReduceLROnPlateau",  # torch's, and the metric that it looks at
 }
-_OF_EVALUATION = _from("lightlib.evaluation", "MetricCallback PredictionDump SampleVisualizer TestTimeAugmentation")
-_CALLBACKS = _from(
-    "lightlib.callbacks",
-    "BackboneFinetuning BatchSizeFinder ChannelsLast CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping "
-    "EfficientConvBN EmptyCache EnvironmentRecord EpochMonitor ExpectedMetrics GradientAccumulationScheduler History "
-    "LambdaCallback LearningRateFinder LearningRateMonitor LearningRateScaler LossScaleMonitor MetricPrinter "
-    "ModelCheckpoint ModelPruning ModelSummary MoveModulesToDevice NormMonitor OnExceptionCheckpoint PlainProgressBar "
-    "PreciseBN PrintProgress PublishCheckpoint RankLogFiles RankMetricFiles RestoreBest RichModelSummary "
-    "RichProgressBar RunConfigRecord SpikeDetection StochasticWeightAveraging SyncBuffers TQDMProgressBar "
-    "TerminateOnNaN ThroughputMonitor Timer WeightAveraging",
-)
+
+
+def _of(group: str) -> dict[str, str]:
+    """Return the names of a group that are in the index, with the packages that export them."""
+    found = ((package, row) for package, rows in INDEX.items() for row in rows if row.group == group)
+    return {row.key or row.name: f"{package}:{row.name}" for package, row in found}
+
 
 BUILT_IN: dict[str, dict[str, str]] = {
-    "accelerators": {
-        "cpu": "lightlib.accelerators.cpu:CPUAccelerator",
-        "cuda": "lightlib.accelerators.cuda:CUDAAccelerator",
-        "mps": "lightlib.accelerators.mps:MPSAccelerator",
-    },
+    "accelerators": _of("accelerators"),
     "strategies": {
         "single_device": "lightlib.strategies.single:SingleDeviceStrategy",
         **{
@@ -110,21 +99,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(("fp8-mixed", "fp8-true"), "lightlib.precision.float8:named"),
     },
-    "loggers": {
-        "tensorboard": "lightlib.loggers.tensorboard:TensorBoardLogger",
-        "csv": "lightlib.loggers.csv:CSVLogger",
-        "jsonl": "lightlib.loggers.jsonl:JSONLLogger",
-        "wandb": "lightlib.loggers.wandb:WandbLogger",
-        "mlflow": "lightlib.loggers.mlflow:MLFlowLogger",
-        "aim": "lightlib.loggers.services.aim:AimLogger",
-        "clearml": "lightlib.loggers.services.clearml:ClearMLLogger",
-        "dvclive": "lightlib.loggers.services.dvclive:DVCLiveLogger",
-        "trackio": "lightlib.loggers.services.trackio:TrackioLogger",
-        "comet": "lightlib.loggers.comet:CometLogger",
-    },
-    "callbacks": {**_CALLBACKS, **_OF_EVALUATION},
-    "optimizers": _OPTIMIZERS,
-    "schedulers": _SCHEDULERS,
+    "loggers": _of("loggers"),
+    "callbacks": _of("callbacks"),
+    "optimizers": {**_OPTIMIZERS, **_of("optimizers")},
+    "schedulers": {**_SCHEDULERS, **_of("schedulers")},
     # How LightningCLI marks hyperparameters from which objects are built: by its name in a checkpoint.
     "instantiators": dict.fromkeys(
         ("lightlib.cli.instantiate_module", "lightning.pytorch.cli.instantiate_module"),

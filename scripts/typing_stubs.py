@@ -1,25 +1,26 @@
-"""Writes lightlib-stubs: the types of Lightning's paths and names that lightlib serves.
+"""Writes what type checkers read: public names by the index, and lightlib-stubs for Lightning's paths.
 
-python scripts/typing_stubs.py --check    fail if lightlib-stubs is not what would be written
-python scripts/typing_stubs.py --write    write lightlib-stubs
+python scripts/typing_stubs.py --check    fail if a file is not what would be written
+python scripts/typing_stubs.py --write    write lightlib/**/__init__.pyi and lightlib-stubs
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lightlib.compat.finder import is_package
 from lightlib.compat.internals.flags import FLAGS
 from lightlib.compat.objects import names, private_names, provided
+from lightlib.index import INDEX, MODULE
 
 ROOT = Path(__file__).resolve().parents[1]
 STUBS = ROOT / "lightlib-stubs"
+PACKAGE = ROOT / "lightlib"
 HEADER = "# Written by scripts/typing_stubs.py --write."
 Import = tuple[str, str]  # a module, and a name in it
 
@@ -27,36 +28,49 @@ Import = tuple[str, str]  # a module, and a name in it
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="fail if lightlib-stubs is not what would be written")
-    parser.add_argument("--write", action="store_true", help="write lightlib-stubs")
+    parser.add_argument("--check", action="store_true", help="fail if a file is not what would be written")
+    parser.add_argument("--write", action="store_true", help="write the files")
     options = parser.parse_args(arguments)
     if options.write:
-        shutil.rmtree(STUBS, ignore_errors=True)
+        for path in present():
+            path.unlink()
         for path, text in files().items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     elif options.check and not is_current():
-        print("lightlib-stubs is out of date: run `python scripts/typing_stubs.py --write`", file=sys.stderr)
+        print("the files of types are out of date: run `python scripts/typing_stubs.py --write`", file=sys.stderr)
         return 1
     return 0
 
 
 def is_current() -> bool:
-    """Whether the files of lightlib-stubs are those that would be written."""
-    present = {path: path.read_text(encoding="utf-8") for path in STUBS.rglob("*") if path.is_file()}
-    return present == files()
+    """Whether the files are those that would be written."""
+    return {path: path.read_text(encoding="utf-8") for path in present()} == files()
+
+
+def present() -> list[Path]:
+    """Return the files that there are."""
+    return [path for folder in (STUBS, PACKAGE) for path in folder.rglob("*") if path.is_file() and is_written(path)]
+
+
+def is_written(path: Path) -> bool:
+    """Whether this program writes a file."""
+    return path.is_relative_to(STUBS) or path.suffix == ".pyi"
 
 
 def files() -> dict[Path, str]:
     """Return the text of each file.
 
-    Every module is a folder with an `__init__`: pyright warns of a module in a file without a source, and takes such a
-    folder for a namespace package.
+    Every module of lightlib-stubs is a folder with an `__init__`: pyright warns of a module in a file without a source,
+    and takes such a folder for a namespace package.
     """
     written = {STUBS / "py.typed": "partial\n"}
+    for package in INDEX:
+        public = [row.name for row in INDEX[package] if row.file != MODULE]
+        written[ROOT.joinpath(*package.split("."), "__init__.pyi")] = text_of(indexed(package), public)
     for module, path in served():
         source = source_of(module)
-        own = {} if source is None else exported(source)
+        own = indexed(module) if module in INDEX else {} if source is None else exported(source)
         if own is not None:
             folder = STUBS.joinpath(*module.split(".")[1:])
             written[folder / "__init__.pyi"] = stub(module, path, own)
@@ -111,18 +125,38 @@ def stub(module: str, path: str, own: dict[str, Import]) -> str:
         own: The origins of the names in lightlib's own module of this name.
     """
     public = {*names()[path].split(), *private_names(path), *submodules(path)} - {*own}
-    origins = {**own, **{name: origin(module, path, name) for name in public}}
+    return text_of({**own, **{name: origin(module, path, name) for name in public}})
+
+
+def indexed(package: str) -> dict[str, Import]:
+    """Return the origins of the public names of a package."""
+    found = {}
+    for row in INDEX[package]:
+        file, name = row.defined_as
+        found[row.name] = (f"{package}.{file}".rstrip("."), name)
+    return found
+
+
+def text_of(origins: Mapping[str, Import | str], public: Sequence[str] = ()) -> str:
+    """Return the text of a file.
+
+    Args:
+        origins: By name, or definitions of names that no module has.
+        public: The names in `__all__`. Default: all.
+    """
+    listed = sorted(public or origins)
     imported: dict[str, list[str]] = defaultdict(list)
     definitions = []
     for name, found in sorted(origins.items()):
         if isinstance(found, str):
             definitions.append(found)
         else:
-            imported[found[0]].append(found[1] if found[1] == name else f"{found[1]} as {name}")
+            plain = found[1] == name and name in listed
+            imported[found[0]].append(name if plain else f"{found[1]} as {name}")
     if any(one.startswith("class ") for one in definitions):
         imported["lightlib.compat.absent"].append("Absent")
     imports = [f"from {place} import {', '.join(found)}" for place, found in sorted(imported.items())]
-    return "\n".join([HEADER, *imports, f"__all__ = {sorted(origins)}", *definitions, ""])
+    return "\n".join([HEADER, *imports, f"__all__ = {listed}", *definitions, ""])
 
 
 def submodules(path: str) -> list[str]:

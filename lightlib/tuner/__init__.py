@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lightlib import lazy
 
-if TYPE_CHECKING:
-    from lightlib.tuner.tuning import Tuner
-
-__all__ = ["Tuner"]
-
-_get, _names = lazy.attributes(__name__, {"Tuner": "tuning"})
-
-if not TYPE_CHECKING:  # type checkers see the name above only
-    __getattr__, __dir__ = _get, _names
+__all__, __getattr__, __dir__ = lazy.package(__name__)

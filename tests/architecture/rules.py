@@ -22,7 +22,7 @@ PACKAGE = "lightlib"
 # The order of the package. A folder or file may import from the lines above its own and, in its own line, from anything
 # to its left up to the nearest `|`. Those on the two sides of a `|` do not import each other.
 ORDER = (
-    "version | start_folder",
+    "version | start_folder | index",
     "lazy | safe_files | signatures | torch_private | tree | errors > paths > report > conventions > registry",
     "accelerators | pages",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",

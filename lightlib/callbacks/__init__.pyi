@@ -1,0 +1,47 @@
+# Written by scripts/typing_stubs.py --write.
+from lightlib.callbacks.averaging.precise_bn import PreciseBN
+from lightlib.callbacks.averaging.stochastic import StochasticWeightAveraging
+from lightlib.callbacks.averaging.weight_averaging import EMAWeightAveraging, WeightAveraging
+from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint.gc import CheckpointGC
+from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
+from lightlib.callbacks.checkpoint.on_exception_checkpoint import OnExceptionCheckpoint
+from lightlib.callbacks.checkpoint.publish import PublishCheckpoint
+from lightlib.callbacks.checkpoint.restore_best import RestoreBest
+from lightlib.callbacks.early_stopping import EarlyStopping
+from lightlib.callbacks.empty_cache import EmptyCache
+from lightlib.callbacks.finetuning.backbone import BackboneFinetuning
+from lightlib.callbacks.finetuning.base import BaseFinetuning
+from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
+from lightlib.callbacks.lambda_callback import LambdaCallback
+from lightlib.callbacks.lr_monitor import LearningRateMonitor
+from lightlib.callbacks.memory.channels_last import ChannelsLast
+from lightlib.callbacks.memory.efficient_conv_bn import EfficientConvBN
+from lightlib.callbacks.moments import end_of_epoch, every_n_epochs, every_n_inner_iters, every_n_train_iters, is_last_train_epoch, is_last_train_iter
+from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
+from lightlib.callbacks.monitors.epochs import EpochMonitor
+from lightlib.callbacks.monitors.expected import ExpectedMetrics
+from lightlib.callbacks.monitors.loss_scale import LossScaleMonitor
+from lightlib.callbacks.monitors.norms import NormMonitor
+from lightlib.callbacks.monitors.spike import SpikeDetection
+from lightlib.callbacks.monitors.throughput_monitor import ThroughputMonitor
+from lightlib.callbacks.prediction_writer import BasePredictionWriter
+from lightlib.callbacks.presets.move_modules import MoveModulesToDevice
+from lightlib.callbacks.presets.print_progress import PrintProgress
+from lightlib.callbacks.progress.progress_bar import PlainProgressBar, ProgressBar, RichProgressBar, RichProgressBarTheme, TQDMProgressBar, TimedProgressBar, default_progress_bar
+from lightlib.callbacks.pruning.model_pruning import ModelPruning
+from lightlib.callbacks.records.environment import EnvironmentRecord
+from lightlib.callbacks.records.history import History
+from lightlib.callbacks.records.metric_printer import MetricPrinter
+from lightlib.callbacks.records.rank_logs import RankLogFiles
+from lightlib.callbacks.records.rank_metrics import RankMetricFiles
+from lightlib.callbacks.records.run_config import RunConfigRecord
+from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
+from lightlib.callbacks.sync_buffers import SyncBuffers
+from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
+from lightlib.callbacks.timer import Timer
+from lightlib.callbacks.tuning.batch_size_finder import BatchSizeFinder
+from lightlib.callbacks.tuning.learning_rate_finder import LearningRateFinder
+from lightlib.callbacks.tuning.learning_rate_scaler import LearningRateScaler
+__all__ = ['BackboneFinetuning', 'BaseFinetuning', 'BasePredictionWriter', 'BatchSizeFinder', 'Callback', 'ChannelsLast', 'Checkpoint', 'CheckpointGC', 'DeviceStatsMonitor', 'EMAWeightAveraging', 'EarlyStopping', 'EfficientConvBN', 'EmptyCache', 'EnvironmentRecord', 'EpochMonitor', 'ExpectedMetrics', 'GradientAccumulationScheduler', 'History', 'LambdaCallback', 'LearningRateFinder', 'LearningRateMonitor', 'LearningRateScaler', 'LossScaleMonitor', 'MetricPrinter', 'ModelCheckpoint', 'ModelPruning', 'ModelSummary', 'MoveModulesToDevice', 'NormMonitor', 'OnExceptionCheckpoint', 'PlainProgressBar', 'PreciseBN', 'PrintProgress', 'ProgressBar', 'PublishCheckpoint', 'RankLogFiles', 'RankMetricFiles', 'RestoreBest', 'RichModelSummary', 'RichProgressBar', 'RichProgressBarTheme', 'RunConfigRecord', 'SpikeDetection', 'StochasticWeightAveraging', 'SyncBuffers', 'TQDMProgressBar', 'TerminateOnNaN', 'ThroughputMonitor', 'TimedProgressBar', 'Timer', 'WeightAveraging', 'default_progress_bar', 'end_of_epoch', 'every_n_epochs', 'every_n_inner_iters', 'every_n_train_iters', 'is_last_train_epoch', 'is_last_train_iter']
