@@ -9,7 +9,7 @@ from lightlib.start_folder import remember as _remember
 
 _remember()  # the working directory, which the program may change
 
-__all__, __getattr__, __dir__ = lazy.package(__name__)
+__all__, __getattr__, __dir__ = lazy.exports(__name__)
 
 if lazy.LightningPaths not in sys.meta_path:
     sys.meta_path.append(lazy.LightningPaths)

@@ -13,32 +13,32 @@ from typing import Any
 
 from lightlib.index import INDEX, MODULE
 
-__all__ = ["LightningPaths", "lightning_names", "package"]
+__all__ = ["LightningPaths", "exports", "lightning_names"]
 
 _DIRECT = "lightlib.compat.direct"  # imported when a name or module is missing: it may import everything
 
 
-def package(name: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__all__`, `__getattr__` and `__dir__` of a package, by the index. The last lists public names only.
 
     Args:
-        name: Its `__name__`.
+        package: Its `__name__`.
     """
-    rows = {row.name: row for row in INDEX[name]}
+    rows = {row.name: row for row in INDEX[package]}
 
-    def get(attribute: str) -> Any:
-        row = rows.get(attribute)
+    def get(name: str) -> Any:
+        row = rows.get(name)
         if row is None:
-            return _of_lightning(name, attribute)
+            return _of_lightning(package, name)
         if row.file == MODULE:
-            return _import(f"{name}.{attribute}")
+            return _import(f"{package}.{name}")
         file, original = row.defined_as
-        value = getattr(_import(f"{name}.{file}"), original)
-        setattr(sys.modules[name], attribute, value)
+        value = getattr(_import(f"{package}.{file}"), original)
+        setattr(sys.modules[package], name, value)
         return value
 
     def names() -> list[str]:
-        own = (one for one in vars(sys.modules[name]) if one.startswith("__") and one.endswith("__"))
+        own = (one for one in vars(sys.modules[package]) if one.startswith("__") and one.endswith("__"))
         return sorted({*own, *rows})
 
     return [one for one, row in rows.items() if row.file != MODULE], get, names

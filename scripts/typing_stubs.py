@@ -1,4 +1,4 @@
-"""Writes what type checkers read: public names by the index, and lightlib-stubs for Lightning's paths.
+"""Writes the files for type checkers: public names by the index, and Lightning's paths.
 
 python scripts/typing_stubs.py --check    fail if a file is not what would be written
 python scripts/typing_stubs.py --write    write lightlib/**/__init__.pyi and lightlib-stubs
@@ -67,7 +67,8 @@ def files() -> dict[Path, str]:
     written = {STUBS / "py.typed": "partial\n"}
     for package in INDEX:
         public = [row.name for row in INDEX[package] if row.file != MODULE]
-        written[ROOT.joinpath(*package.split("."), "__init__.pyi")] = text_of(indexed(package), public)
+        for top in (PACKAGE, STUBS):  # with a stub package, pyright reads no .pyi file of the package itself
+            written[top.joinpath(*package.split(".")[1:], "__init__.pyi")] = text_of(indexed(package), public)
     for module, path in served():
         source = source_of(module)
         own = indexed(module) if module in INDEX else {} if source is None else exported(source)

@@ -161,7 +161,7 @@ def test_the_error_says_what_is_unknown_in_the_singular(group, word):
 
 def test_a_plugin_may_not_take_a_built_in_name(installed):
     installed(accelerators=[("cpu", f"{HERE}:Distant")])
-    with pytest.raises(MisconfigurationException, match=r"'cpu' = .*Distant.* taken by 'lightlib.accelerators:CPUAccelerator"):
+    with pytest.raises(MisconfigurationException, match=r"'cpu' = .*Distant.* taken by 'lightlib.accelerators:CPU"):
         registry.get("accelerators", "cuda")
 
 

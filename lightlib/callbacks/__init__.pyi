@@ -29,7 +29,12 @@ from lightlib.callbacks.monitors.throughput_monitor import ThroughputMonitor
 from lightlib.callbacks.prediction_writer import BasePredictionWriter
 from lightlib.callbacks.presets.move_modules import MoveModulesToDevice
 from lightlib.callbacks.presets.print_progress import PrintProgress
-from lightlib.callbacks.progress.progress_bar import PlainProgressBar, ProgressBar, RichProgressBar, RichProgressBarTheme, TQDMProgressBar, TimedProgressBar, default_progress_bar
+from lightlib.callbacks.progress.base import ProgressBar
+from lightlib.callbacks.progress.plain import PlainProgressBar
+from lightlib.callbacks.progress.progress_bar import default_progress_bar
+from lightlib.callbacks.progress.rich import RichProgressBar, RichProgressBarTheme
+from lightlib.callbacks.progress.timed import TimedProgressBar
+from lightlib.callbacks.progress.tqdm import TQDMProgressBar
 from lightlib.callbacks.pruning.model_pruning import ModelPruning
 from lightlib.callbacks.records.environment import EnvironmentRecord
 from lightlib.callbacks.records.history import History
@@ -37,6 +42,7 @@ from lightlib.callbacks.records.metric_printer import MetricPrinter
 from lightlib.callbacks.records.rank_logs import RankLogFiles
 from lightlib.callbacks.records.rank_metrics import RankMetricFiles
 from lightlib.callbacks.records.run_config import RunConfigRecord
+from lightlib.callbacks.summary.batch_summary import BatchSummary
 from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
 from lightlib.callbacks.sync_buffers import SyncBuffers
 from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
@@ -44,4 +50,4 @@ from lightlib.callbacks.timer import Timer
 from lightlib.callbacks.tuning.batch_size_finder import BatchSizeFinder
 from lightlib.callbacks.tuning.learning_rate_finder import LearningRateFinder
 from lightlib.callbacks.tuning.learning_rate_scaler import LearningRateScaler
-__all__ = ['BackboneFinetuning', 'BaseFinetuning', 'BasePredictionWriter', 'BatchSizeFinder', 'Callback', 'ChannelsLast', 'Checkpoint', 'CheckpointGC', 'DeviceStatsMonitor', 'EMAWeightAveraging', 'EarlyStopping', 'EfficientConvBN', 'EmptyCache', 'EnvironmentRecord', 'EpochMonitor', 'ExpectedMetrics', 'GradientAccumulationScheduler', 'History', 'LambdaCallback', 'LearningRateFinder', 'LearningRateMonitor', 'LearningRateScaler', 'LossScaleMonitor', 'MetricPrinter', 'ModelCheckpoint', 'ModelPruning', 'ModelSummary', 'MoveModulesToDevice', 'NormMonitor', 'OnExceptionCheckpoint', 'PlainProgressBar', 'PreciseBN', 'PrintProgress', 'ProgressBar', 'PublishCheckpoint', 'RankLogFiles', 'RankMetricFiles', 'RestoreBest', 'RichModelSummary', 'RichProgressBar', 'RichProgressBarTheme', 'RunConfigRecord', 'SpikeDetection', 'StochasticWeightAveraging', 'SyncBuffers', 'TQDMProgressBar', 'TerminateOnNaN', 'ThroughputMonitor', 'TimedProgressBar', 'Timer', 'WeightAveraging', 'default_progress_bar', 'end_of_epoch', 'every_n_epochs', 'every_n_inner_iters', 'every_n_train_iters', 'is_last_train_epoch', 'is_last_train_iter']
+__all__ = ['BackboneFinetuning', 'BaseFinetuning', 'BasePredictionWriter', 'BatchSizeFinder', 'BatchSummary', 'Callback', 'ChannelsLast', 'Checkpoint', 'CheckpointGC', 'DeviceStatsMonitor', 'EMAWeightAveraging', 'EarlyStopping', 'EfficientConvBN', 'EmptyCache', 'EnvironmentRecord', 'EpochMonitor', 'ExpectedMetrics', 'GradientAccumulationScheduler', 'History', 'LambdaCallback', 'LearningRateFinder', 'LearningRateMonitor', 'LearningRateScaler', 'LossScaleMonitor', 'MetricPrinter', 'ModelCheckpoint', 'ModelPruning', 'ModelSummary', 'MoveModulesToDevice', 'NormMonitor', 'OnExceptionCheckpoint', 'PlainProgressBar', 'PreciseBN', 'PrintProgress', 'ProgressBar', 'PublishCheckpoint', 'RankLogFiles', 'RankMetricFiles', 'RestoreBest', 'RichModelSummary', 'RichProgressBar', 'RichProgressBarTheme', 'RunConfigRecord', 'SpikeDetection', 'StochasticWeightAveraging', 'SyncBuffers', 'TQDMProgressBar', 'TerminateOnNaN', 'ThroughputMonitor', 'TimedProgressBar', 'Timer', 'WeightAveraging', 'default_progress_bar', 'end_of_epoch', 'every_n_epochs', 'every_n_inner_iters', 'every_n_train_iters', 'is_last_train_epoch', 'is_last_train_iter']

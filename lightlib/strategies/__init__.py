@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from lightlib import lazy
 
-__all__, __getattr__, __dir__ = lazy.package(__name__)
+__all__, __getattr__, __dir__ = lazy.exports(__name__)

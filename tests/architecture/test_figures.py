@@ -11,8 +11,6 @@ from collections.abc import Callable
 import pytest
 
 import lightlib
-from lightlib import callbacks
-from lightlib.compat import objects
 from lightlib.core.run.hooks import HOOKS
 from lightlib.loggers import Logger
 from tests.architecture import rules
