@@ -10,6 +10,7 @@ import pytest
 
 import lightlib
 from lightlib import lazy
+from lightlib.index import MODULE, Row
 from tests.processes import programs
 
 PACKAGES = (
@@ -44,7 +45,7 @@ def test_in_a_program_of_its_own_nothing_is_imported_before_it_is_used():
         "print(sorted(name for name in sys.modules if name.startswith('lightlib')))\n"
         "print(pl.callbacks.EarlyStopping('x').monitor, pl.loggers.CSVLogger.__name__)\n"
     )
-    ours = ["lightlib", "lightlib.lazy", "lightlib.start_folder", "lightlib.version"]
+    ours = ["lightlib", "lightlib.index", "lightlib.lazy", "lightlib.start_folder"]
     done = programs.interpreter("-c", code)
     assert (done.returncode, done.stdout) == (0, f"[]\n{ours}\nx CSVLogger\n"), done.stderr
 
@@ -59,7 +60,8 @@ def test_the_garbage_collector_is_paused_during_an_import(monkeypatch, enabled):
             raise ImportError(name)
 
     monkeypatch.setattr(lazy, "importlib", SimpleNamespace(import_module=import_module))
-    get, _ = lazy.attributes("package", {}, ["part", "broken"])
+    monkeypatch.setitem(lazy.INDEX, "package", (Row("part", MODULE), Row("broken", MODULE)))
+    _, get, _ = lazy.exports("package")
     before = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
