@@ -10,6 +10,7 @@ from typing import Any
 
 FILE = "messages.jsonl"  # in the folder of the attempt, from its process
 DECISIONS = "decisions.jsonl"  # there, from its worker
+_as_json = json.JSONEncoder(check_circular=False).encode  # `json.dumps` takes a third longer
 
 
 class Messages:
@@ -47,7 +48,7 @@ class Messages:
         if self._file is None:
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             weakref.finalize(self, os.close, self._file)
-        os.write(self._file, f"{json.dumps({'kind': kind, **values})}\n".encode())
+        os.write(self._file, f"{_as_json({'kind': kind, **values})}\n".encode())
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the open file: in another process its number is that of another file."""
