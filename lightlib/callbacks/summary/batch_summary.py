@@ -32,6 +32,7 @@ class BatchSummary(Callback):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._shown: set[tuple[str, int]] = set()
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
