@@ -71,6 +71,19 @@ def engine(request, tmp_path, monkeypatch):
     if subprocess.run([path, "info"], capture_output=True, check=False, timeout=60).returncode:
         pytest.skip(f"{request.param} has no engine that answers")
     subprocess.run([path, "import", "-", IMAGE], input=empty_system(), capture_output=True, check=True)
+    words = [
+        path,
+        "run",
+        "--rm",
+        "--init",
+        "--network=host",
+        "--mount=type=bind,source=/usr,target=/usr",
+        IMAGE,
+        "true",
+    ]
+    tried = subprocess.run(words, capture_output=True, check=False, text=True, timeout=60)
+    if tried.returncode:
+        pytest.skip(f"{request.param} starts no container: {tried.stderr.strip()}")
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / request.param).symlink_to(path)
