@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.machinery import ModuleSpec
+from opcode import opmap
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,7 @@ from lightlib.index import INDEX, MODULE
 
 __all__ = ["LightningPaths", "exports", "lightning_names"]
 
+_IMPORT_FROM = opmap["IMPORT_FROM"]  # the statement `from package import name`, whose errors have suggestions
 _DIRECT = "lightlib.compat.direct"  # imported when a name or module is missing: it may import everything
 
 
@@ -25,10 +27,17 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
         package: Its `__name__`.
     """
     rows = {row.name: row for row in INDEX[package]}
+    absent: set[str] = set()
 
     def get(name: str) -> Any:
         row = rows.get(name)
         if row is None:
+            asking = sys._getframe(1)  # noqa: SLF001  there is no public way to the code that reads the module
+            if name in absent and asking.f_code.co_code[asking.f_lasti] != _IMPORT_FROM:
+                raise AttributeError(
+                    f"module {package!r} has no attribute {name!r}"
+                )  # jsonargparse asks hundreds of times
+            absent.add(name)
             return _of_lightning(package, name)
         if row.file == MODULE:
             return _import(f"{package}.{name}")

@@ -229,19 +229,18 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
     They are read once, and again when a folder of ``sys.path`` has changed, as it does when a package is installed:
     reading takes milliseconds, and every Trainer asks several times.
     """
-    return _entry_points(group, tuple((folder, _modified(folder)) for folder in sys.path))
+    times = []
+    for folder in sys.path:
+        try:
+            times.append(os.stat(folder or os.curdir).st_mtime_ns)
+        except OSError:  # nothing is there, now
+            times.append(0)
+    return _entry_points(group, (*sys.path, *times))
 
 
 @lru_cache(maxsize=16)
-def _entry_points(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001  the key
+def _entry_points(group: str, folders: tuple[str | int, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001  the key
     return tuple(metadata.entry_points(group=group))
-
-
-def _modified(folder: str) -> int:
-    try:
-        return os.stat(folder or os.curdir).st_mtime_ns
-    except OSError:  # nothing is there, now
-        return 0
 
 
 def _plugins(group: str) -> dict[str, EntryPoint]:

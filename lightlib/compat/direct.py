@@ -7,7 +7,8 @@ import importlib.machinery
 from types import ModuleType
 from typing import Any
 
-from lightlib.compat.finder import CompatModule, is_package, served
+from lightlib.compat import missing
+from lightlib.compat.finder import ABSENT, CompatModule, found, is_package
 from lightlib.compat.objects import names
 
 __all__ = ["attribute", "find_spec", "lightning_path"]
@@ -46,9 +47,13 @@ def attribute(module: str, name: str) -> Any:
     """Return the object behind a name of Lightning's that a module of lightlib does not define.
 
     Raises:
-        AttributeError: Lightning's module of that name has none, either.
+        ImportError: Lightning's module of that name has none, either, and a statement imports it.
+        AttributeError: The same, for any other use: programs ask whether there is one, so this costs little.
     """
     path = lightning_path(module)
-    if path is None:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    return served(path, module, name)
+    value = ABSENT if path is None else found(path, module, name)
+    if value is not ABSENT:
+        return value
+    if path is not None and missing.is_imported():
+        raise missing.error(module, name, path, names()[path].split())
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")

@@ -15,11 +15,12 @@ from typing import Any
 from lightlib.compat import absent, missing, objects
 from lightlib.compat.objects import names
 
-__all__ = ["ROOTS", "CompatModule", "Finder", "canonical", "is_package", "names", "served"]
+__all__ = ["ABSENT", "ROOTS", "CompatModule", "Finder", "canonical", "found", "is_package", "names", "served"]
 
 # Packages by which Lightning's modules are imported; a module below any of them is the one below `lightning`.
 ROOTS = {"lightning": "", "pytorch_lightning": "pytorch", "lightning_fabric": "fabric"}
 VERSION = "2.6.6"
+ABSENT = object()  # in place of the object of a name that no module has
 _LOG = "lightlib.compat.loggers:log"  # each module of Lightning has one by its own name
 
 
@@ -74,18 +75,26 @@ def served(path: str, module: str, name: str) -> Any:
     Raises:
         AttributeError: Lightning's module has no such name.
     """
+    value = found(path, module, name)
+    if value is ABSENT:
+        raise missing.error(module, name, path, names()[path].split())
+    return value
+
+
+def found(path: str, module: str, name: str) -> Any:
+    """Return the same, `ABSENT` if Lightning's module has no such name."""
     target = objects.provided(path, name)
     if target is not None:
         place, _, attribute = target.partition(":")
-        found = importlib.import_module(_in_tree_of(module, place))
+        origin = importlib.import_module(_in_tree_of(module, place))
         if target == _LOG:
             return logging.getLogger(f"lightning.{path}")
-        return getattr(found, attribute) if attribute else found
+        return getattr(origin, attribute) if attribute else origin
     if f"{path}.{name}".lstrip(".") in names():
         return importlib.import_module(f"{module}.{name}")
     if name in names()[path].split():
         return absent.stand_in(name)
-    raise missing.error(module, name, path, names()[path].split())
+    return ABSENT
 
 
 def _in_tree_of(module: str, place: str) -> str:

@@ -10,7 +10,7 @@ from lightlib.compat import objects
 from lightlib.compat.tools.lacking import OF_A_PACKAGE
 from lightlib.errors import closest
 
-__all__ = ["error", "place_of"]
+__all__ = ["error", "is_imported", "place_of"]
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 _OURS = ("lightlib", *(f"lightlib.{folder}" for folder in (
@@ -36,7 +36,7 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
         there = f"one of {', '.join(private)}" if private else "a public name"
         what = f"{name!r} is a private name, which lightlib.compat does not provide"
         fix = f"use the public API for it; {OF_A_PACKAGE}"
-    elif place := place_of(module, name, import_ours=_is_imported() or not _is_ours(module)):
+    elif place := place_of(module, name, import_ours=is_imported() or not _is_ours(module)):
         near, there = "", "the module that has the name"
         what = f"{'lightlib' if _is_ours(place) else 'Lightning 2.6'} has it in {place!r}"
         fix = f"from {place} import {name}"
@@ -48,7 +48,7 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
         fix = f"{right}; or install the version of the project that fits Lightning 2.6."
     hint = f" Did you mean {near!r}?" if near else ""
     text = f"from {module!r} (served by lightlib.compat): {what}.{hint}\n  Expected: {there}.\n  Fix: {fix}"
-    if _is_imported():
+    if is_imported():
         return ImportError(f"cannot import name {name!r} {text}", name=module)
     return AttributeError(f"module {module!r} has no attribute {name!r} {text}", name=name)
 
@@ -74,7 +74,7 @@ def _is_ours(module: str) -> bool:
     return module.partition(".")[0] == "lightlib"
 
 
-def _is_imported() -> bool:
+def is_imported() -> bool:
     """Whether the module is read by a statement ``from … import name``."""
     frame = sys._getframe(1)  # noqa: SLF001  there is no public way to the code that reads the module
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lightlib":

@@ -166,6 +166,8 @@ def translated(value: Any) -> Any:
     ours have not are left out where they are null. All else stays as it is, and `value` itself is not changed.
     """
     if isinstance(value, str):
+        if value.partition(".")[0] not in ROOTS:
+            return value
         return _name(value) or (translate(value) if _is_public(value) else value)
     if isinstance(value, list):
         return [translated(one) for one in value]

@@ -293,8 +293,11 @@ class LightningArgumentParser(CompatibleParser):
 
     def group_names(self) -> set[str]:
         """Return the keys that have keys below them, also with the sub-command in front."""
-        options = (action.dest for action in self._actions if action.option_strings)
-        groups = {dest.rpartition(".")[0] for dest in options if "." in dest and not dest.endswith(".help")}
+        groups = {
+            dest.rpartition(".")[0]
+            for action in self._actions
+            if action.option_strings and "." in (dest := action.dest) and not dest.endswith(".help")
+        }
         for verb, parser in (self._subcommands_action.choices if self._subcommands_action else {}).items():
             groups |= {verb, *(f"{verb}.{group}" for group in parser.group_names())}
         return groups

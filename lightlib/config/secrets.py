@@ -40,9 +40,27 @@ def from_environment(config: Any) -> Any:
     return _changed(config, _unmask)
 
 
-def still_masked(config: Any) -> Iterator[str]:
-    """Yield the dotted keys of the secrets that are masked."""
-    return (key for key, value, secret in _texts(config) if _is_masked(value, secret))
+def still_masked(config: Any, key: str = "", hidden: bool = False) -> Iterator[str]:
+    """Yield the dotted keys of the secrets that are masked.
+
+    Args:
+        config: Of Namespaces, dicts and lists.
+        key: That of `config` in a larger one. Default: it is all.
+        hidden: Whether `config` is below the key of a secret. Default False.
+    """
+    entries = vars(config) if isinstance(config, Namespace) else config
+    named = isinstance(entries, dict)
+    for name, value in entries.items() if isinstance(entries, dict) else enumerate(entries):
+        path = f"{key}.{name}" if key else str(name)
+        if isinstance(value, (Namespace, dict, list, tuple)):
+            yield from still_masked(value, path, hidden or (named and is_secret(name, 0)))
+        elif (
+            type(value) is str
+            and MASK in value
+            and name != "class_path"
+            and _is_masked(value, hidden or (named and is_secret(name, value)))
+        ):
+            yield path
 
 
 def _mask(key: str, value: str, secret: bool) -> str:  # noqa: ARG001  one signature for both
@@ -79,23 +97,6 @@ def _changed(config: Any, change: Callable[[str, str, bool], str], key: str = ""
         items = (change(key, x, hidden) if type(x) is str else _changed(x, change, key, hidden) for x in config)
         return type(config)(items)
     return config
-
-
-def _texts(config: Any, key: str = "", hidden: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """Yield the dotted key of each text, the text, and whether it is a secret."""
-    if (entries := _entries(config)) is not None:
-        for name, value in entries.items():
-            path = f"{key}.{name}" if key else str(name)
-            if _is_text(name, value):
-                yield path, value, hidden or is_secret(name, value)
-            else:
-                yield from _texts(value, path, hidden or is_secret(name, 0))
-    elif type(config) in (list, tuple):
-        for i, item in enumerate(config):
-            if type(item) is str:
-                yield f"{key}.{i}", item, hidden
-            else:
-                yield from _texts(item, f"{key}.{i}", hidden)
 
 
 def _entries(value: Any) -> dict[Any, Any] | None:

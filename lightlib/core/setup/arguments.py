@@ -185,8 +185,10 @@ def _variables(known: list[str], given: Mapping[str, Any], prefixes: tuple[str, 
         if variable in os.environ:
             variables |= {name: variable for name in names if name in known and name not in {*given, *variables}}
     for variable in os.environ:
-        prefix = next((prefix for prefix in prefixes if variable.startswith(prefix)), None)
-        name = variable[len(prefix) :].lower() if prefix else ""
+        if not variable.startswith(prefixes):
+            continue
+        prefix = next(prefix for prefix in prefixes if variable.startswith(prefix))
+        name = variable[len(prefix) :].lower()
         if not name or name in known or variable in _TOGETHER:
             continue
         near = get_close_matches(name, known, n=1, cutoff=0.85)
