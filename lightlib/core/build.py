@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 _STAGES = {"train": "training", "val": VALIDATION.name, "test": TEST.name, "predict": PREDICT.name}
+_CLIPPING = ("configure_gradient_clipping", "clip_gradients")
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 Source = Callable[[], Any]
 
@@ -424,6 +425,7 @@ class Builder:
             scaler=scaler,
             zero_grad=self._zero_grad(progress, optimizers),
             clip=self._clip(clip_defaults),
+            clips_by_default=bool(clip_defaults[0]) and not any(overrides(module, Module, name) for name in _CLIPPING),
             cleared_first=[] if active().clears_late else optimizers,
         )
         self._choose_optimization(optimization, plan, given, progress)
@@ -443,7 +445,8 @@ class Builder:
         return Schedules(configs, step, metrics, module.automatic_optimization, self.strategy.reduce, counted)
 
     def _clip(self, defaults: tuple[float | None, str | None]) -> Callable[[Any], None] | None:
-        if defaults[0] is None and not overrides(self.module, Module, "configure_gradient_clipping"):
+        by_user = [name for name in _CLIPPING if overrides(self.module, Module, name)]
+        if not by_user or (defaults[0] is None and _CLIPPING[0] not in by_user):
             return None
         method = method_of(self.module, Module, "configure_gradient_clipping")
         clip = scoped(self.results, "configure_gradient_clipping", method)

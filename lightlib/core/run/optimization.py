@@ -40,7 +40,8 @@ class Optimization:
         scaler: Of the loss, in float16.
         run_batch: ``(run, batch, batch_idx, steps_now)``: automatic, by closure or manual optimization.
         step_method: The module's `optimizer_step`; None if it is not called.
-        clip: Clips the gradients of one optimizer; None if nothing is clipped.
+        clip: Clips the gradients of one optimizer; None if nothing is clipped. Default: as `clips_by_default`.
+        clips_by_default: Whether the module overrides no method of clipping, and the Trainer has a value.
         gradient_norm: The norm before the last clipping.
         cleared_first: The optimizers whose gradients are cleared before the first `training_step` of a window.
     """
@@ -61,9 +62,14 @@ class Optimization:
     step_method: Callable[..., None] | None = None
     zero_grad: Callable[[Any], None] = not_training
     clip: Callable[[Any], None] | None = None
+    clips_by_default: bool = False
     gradient_norm: Tensor | None = None
     removable: list[Any] = field(default_factory=list)
     cleared_first: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.clips_by_default:
+            self.clip = self.clip_by_default
 
     def call(
         self,
@@ -99,6 +105,14 @@ class Optimization:
         raw = getattr(optimizer, "optimizer", optimizer)
         self.complete(raw)
         self.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm or self.clip_defaults[1] or "norm")
+
+    def clip_by_default(self, optimizer: Any) -> None:
+        """Do the same in automatic optimization with the Trainer's values, which are not looked at again."""
+        value, algorithm = self.clip_defaults
+        if self.scaler is not None:
+            self.scaler.unscale(optimizer)
+        if value is not None:
+            self.gradient_norm = self.strategy.clip_gradients(optimizer, value, algorithm or "norm")
 
     def complete(self, optimizer: Any) -> None:
         """Reduce the gradients of `optimizer` over processes, and unscale them; a second call changes nothing."""

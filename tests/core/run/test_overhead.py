@@ -103,6 +103,19 @@ class TestTraining:
     def test_bare_with_accumulation_and_clipping(self, plain):
         assert fit(Net(), accumulate_grad_batches=4, gradient_clip_val=1.0) - plain <= 45
 
+    def test_clipping_adds_three_calls_to_those_of_torch(self, plain):
+        def by_hand(n):
+            net = Net()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x, y in data(n):
+                optimizer.zero_grad()
+                cross_entropy(net.net(x), y).backward()
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+                optimizer.step()
+
+        clipped = fit(Net(), gradient_clip_val=1.0) - per_batch(by_hand)
+        assert clipped - (fit(Net()) - plain) <= 3
+
     def test_data_in_memory_are_read_with_fewer_calls_than_the_loop_by_hand_has(self):
         def by_hand(n):
             net = Net()
