@@ -1,4 +1,4 @@
-"""The way from a YAML file to the Trainer: counted calls of lightlib, and questions for names that are not there."""
+"""From a YAML file to the Trainer: counted calls of lightlib, and questions for absent names."""
 
 from __future__ import annotations
 
