@@ -14,9 +14,9 @@ from typing import Any
 
 from lightlib.index import INDEX, MODULE
 
-__all__ = ["LightningPaths", "exports", "lightning_names"]
+__all__ = ["IMPORT_FROM", "LightningPaths", "exports", "lightning_names"]
 
-_IMPORT_FROM = opmap["IMPORT_FROM"]  # the statement `from package import name`, whose errors have suggestions
+IMPORT_FROM = opmap["IMPORT_FROM"]  # the statement `from package import name`, whose errors have suggestions
 _DIRECT = "lightlib.compat.direct"  # imported when a name or module is missing: it may import everything
 
 
@@ -33,11 +33,9 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
         row = rows.get(name)
         if row is None:
             asking = sys._getframe(1)  # noqa: SLF001  there is no public way to the code that reads the module
-            if name in absent and asking.f_code.co_code[asking.f_lasti] != _IMPORT_FROM:
-                raise AttributeError(
-                    f"module {package!r} has no attribute {name!r}"
-                )  # jsonargparse asks hundreds of times
-            absent.add(name)
+            if name in absent and asking.f_code.co_code[asking.f_lasti] != IMPORT_FROM:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            absent.add(name)  # jsonargparse asks for the same names hundreds of times
             return _of_lightning(package, name)
         if row.file == MODULE:
             return _import(f"{package}.{name}")

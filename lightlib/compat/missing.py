@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dis
 import importlib
 import sys
 
 from lightlib.compat import objects
 from lightlib.compat.tools.lacking import OF_A_PACKAGE
 from lightlib.errors import closest
+from lightlib.lazy import IMPORT_FROM
 
 __all__ = ["error", "is_imported", "place_of"]
 
-_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 _OURS = ("lightlib", *(f"lightlib.{folder}" for folder in (
     "accelerators", "callbacks", "data", "evaluation", "fabric", "loggers", "optim", "precision", "profilers",
     "samplers", "schedulers", "strategies", "tuner",
@@ -79,4 +78,4 @@ def is_imported() -> bool:
     frame = sys._getframe(1)  # noqa: SLF001  there is no public way to the code that reads the module
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lightlib":
         frame = frame.f_back
-    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+    return frame.f_code.co_code[frame.f_lasti] == IMPORT_FROM
