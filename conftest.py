@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 pytest_plugins = ["tests.plugins.advice", "tests.plugins.tiers", "tests.plugins.timing"]
-collect_ignore = ["lightlib/compat/shims"]  # importing one switches compat on
+collect_ignore = ["lightlib_lightning/shims"]  # importing one switches compat on
 SIGNALS = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"}]
 # Variables that may change during a test, each with its reason.
 VARIABLES_THAT_MAY_CHANGE = {
@@ -67,7 +67,7 @@ def pytest_collection_finish() -> None:
 
 
 def _compat_is_installed() -> bool:
-    return "lightlib.compat" in sys.modules and sys.modules["lightlib.compat"].is_installed()
+    return "lightlib_lightning" in sys.modules and sys.modules["lightlib_lightning"].is_installed()
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def surroundings(tmp_path: Path) -> Iterator[None]:
     yield
     os.chdir(folder)
     if _compat_is_installed() and not compat:  # by an example of a page
-        sys.modules["lightlib.compat"].uninstall()
+        sys.modules["lightlib_lightning"].uninstall()
     if torch.are_deterministic_algorithms_enabled() != deterministic:  # asked first, for the call is slow
         torch.use_deterministic_algorithms(deterministic)
     left = [

@@ -11,5 +11,5 @@ _remember()  # the working directory, which the program may change
 
 __all__, __getattr__, __dir__ = lazy.exports(__name__)
 
-if lazy.LightningPaths not in sys.meta_path:
-    sys.meta_path.append(lazy.LightningPaths)
+if lazy.TranslatedPaths not in sys.meta_path:
+    sys.meta_path.append(lazy.TranslatedPaths)

@@ -15,9 +15,11 @@ InvalidHP (Exception)                              code of a trial raises it: it
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 
 __all__ = [
+    "FOLDERS",
     "ArgumentTypeError",
     "CheckpointError",
     "CheckpointWriteError",
@@ -29,9 +31,24 @@ __all__ = [
     "StopTraining",
     "UnknownNameError",
     "closest",
+    "is_ours",
     "nearest",
     "shown",
 ]
+
+# The packages of this distribution: their code is no user's.
+_PACKAGES = ("lightlib", "lightlib_lightning")
+FOLDERS = tuple(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), one, "") for one in _PACKAGES)
+
+
+def is_ours(module: str) -> bool:
+    """Whether a module, or the module at the start of a path of names, is of this distribution.
+
+    Example:
+        >>> is_ours("lightlib.core.trainer"), is_ours("lightlib_project.model")
+        (True, False)
+    """
+    return module.partition(".")[0] in _PACKAGES
 
 
 class LightlibError(Exception):

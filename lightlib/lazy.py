@@ -14,10 +14,10 @@ from typing import Any
 
 from lightlib.index import INDEX, MODULE
 
-__all__ = ["IMPORT_FROM", "LightningPaths", "exports", "lightning_names"]
+__all__ = ["IMPORT_FROM", "TranslatedPaths", "exports", "translated_names"]
 
 IMPORT_FROM = opmap["IMPORT_FROM"]  # the statement `from package import name`, whose errors have suggestions
-_DIRECT = "lightlib.compat.direct"  # imported when a name or module is missing: it may import everything
+_TRANSLATIONS = "lightlib.translations"  # imported when a name or module is missing: it may import everything
 
 
 def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
@@ -36,7 +36,7 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
             if name in absent and asking.f_code.co_code[asking.f_lasti] != IMPORT_FROM:
                 raise AttributeError(f"module {package!r} has no attribute {name!r}")
             absent.add(name)  # jsonargparse asks for the same names hundreds of times
-            return _of_lightning(package, name)
+            return _of_another(package, name)
         if row.file == MODULE:
             return _import(f"{package}.{name}")
         file, original = row.defined_as
@@ -51,35 +51,35 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
     return [one for one, row in rows.items() if row.file != MODULE], get, names
 
 
-def lightning_names(module: str) -> Callable[[str], Any]:
-    """Return `__getattr__` for a module in which Lightning has names that ours defines in other places.
+def translated_names(module: str) -> Callable[[str], Any]:
+    """Return `__getattr__` for a module in which another framework has names that ours defines in other places.
 
     Args:
         module: Its `__name__`.
     """
-    return partial(_of_lightning, module)
+    return partial(_of_another, module)
 
 
-def _of_lightning(module: str, name: str) -> Any:
+def _of_another(module: str, name: str) -> Any:
     if name.startswith("_") or module.partition(".")[0] != "lightlib":
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     try:
-        value = _import(_DIRECT).attribute(module, name)
+        value = _import(_TRANSLATIONS).attribute(module, name)
     except AttributeError:
         raise AttributeError(f"module {module!r} has no attribute {name!r}") from None
     setattr(sys.modules[module], name, value)
     return value
 
 
-class LightningPaths:
-    """Import finder, the last one: gives Lightning's modules below `lightlib` for which there is no file."""
+class TranslatedPaths:
+    """Import finder, the last one: gives another framework's modules below `lightlib` for which there is no file."""
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
         """Return the spec of such a module, None for any other."""
         if not name.startswith("lightlib."):
             return None
-        spec: ModuleSpec | None = importlib.import_module(_DIRECT).find_spec(name)
+        spec: ModuleSpec | None = importlib.import_module(_TRANSLATIONS).find_spec(name)
         return spec
 
 

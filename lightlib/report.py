@@ -14,6 +14,8 @@ from collections.abc import Callable, Hashable
 from types import FrameType
 from typing import Any, TypeVar
 
+from lightlib.errors import FOLDERS
+
 __all__ = [
     "LOGIN",
     "MASK",
@@ -42,11 +44,8 @@ _RANK_VARIABLES = (
 # Places of code that no user wrote: ours, Python's, and programs such as `lightlib` next to the interpreter.
 _NOT_USERS = (
     "<frozen ",
-    *(
-        os.path.join(os.path.dirname(os.path.abspath(file)), "")
-        for file in (__file__, os.__file__, sys.executable)
-        if file
-    ),
+    *FOLDERS,
+    *(os.path.join(os.path.dirname(os.path.abspath(file)), "") for file in (os.__file__, sys.executable) if file),
 )
 _shown_without_line: dict[Any, Any] = {}  # the registry in which Python notes shown warnings
 _LONGEST_WORD = 80

@@ -1,6 +1,6 @@
 """Draws the tables of Lightning's names that differ or are absent in docs/differences.md.
 
-They come from lightlib/compat/statuses.json, which tests compare with the code.
+They come from lightlib_lightning/statuses.json, which tests compare with the code.
 
 python scripts/absent_names.py            print the tables
 python scripts/absent_names.py --check    fail if docs/differences.md differs
@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lightlib.compat import statuses
+from lightlib_lightning import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "differences.md"

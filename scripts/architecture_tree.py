@@ -1,4 +1,4 @@
-"""Draws the tree in docs/architecture.md from the first docstring line of every file of the package.
+"""Draws the tree in docs/architecture.md from the first docstring line of every file of the packages.
 
 python scripts/architecture_tree.py            print the tree
 python scripts/architecture_tree.py --check    fail if docs/architecture.md shows another one
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "lightlib"
+PACKAGES = (ROOT / "lightlib", ROOT / "lightlib_lightning")
 PAGE = ROOT / "docs" / "architecture.md"
 START = "<!-- tree: written by scripts/architecture_tree.py --write -->"
 END = "<!-- end of tree -->"
@@ -57,8 +57,8 @@ def page_with_tree(page: str) -> str:
 
 
 def tree() -> str:
-    """Return the tree of the package, one line per file with its purpose."""
-    rows = [(f"{PACKAGE.name}/", first_line(PACKAGE / "__init__.py")), *branches(PACKAGE, "")]
+    """Return the tree of the packages, one line per file with its purpose."""
+    rows = [row for top in PACKAGES for row in ((f"{top.name}/", first_line(top / "__init__.py")), *branches(top, ""))]
     width = max(len(drawing) for drawing, _ in rows)
     return "\n".join(f"{drawing:{width}}  {purpose}".rstrip() for drawing, purpose in rows)
 

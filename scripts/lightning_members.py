@@ -1,8 +1,8 @@
 """Records the members of Lightning's classes that lightlib's counterparts lack.
 
 Run it with an interpreter whose environment has Lightning 2.6: `PYTHONPATH=. python scripts/lightning_members.py`. It
-writes lightlib/compat/tools/members_2_6.json. By it compat warns of overrides that nothing calls, and `lightlib compat
-check` finds them and uses of the private ones.
+writes lightlib_lightning/tools/members_2_6.json. By it compat warns of overrides that nothing calls, and `lightlib
+compat check` finds them and uses of the private ones.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from lightlib.compat.objects import INTERNALS, target
+from lightlib_lightning.objects import INTERNALS, target
 
-TABLE = Path(__file__).resolve().parents[1] / "lightlib/compat/tools/members_2_6.json"
+TABLE = Path(__file__).resolve().parents[1] / "lightlib_lightning/tools/members_2_6.json"
 PLACES = {
     "pytorch": ["Callback", "LightningDataModule", "LightningModule", "Trainer"],
     "pytorch.callbacks": None,

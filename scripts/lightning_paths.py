@@ -1,8 +1,8 @@
 """Records the names of all modules of an installed Lightning 2.6, for compat and for its test.
 
 Run it with an interpreter whose environment has Lightning: `PYTHONPATH=. python scripts/lightning_paths.py`. One sweep
-writes lightlib/compat/lightning_2_6.json, the names, and tests/compat/names/kinds_2_6.json, what kind of object each
-is. Of private names it records those that lightlib/compat/objects.py serves.
+writes lightlib_lightning/lightning_2_6.json, the names, and tests/compat/names/kinds_2_6.json, what kind of object each
+is. Of private names it records those that lightlib_lightning/objects.py serves.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from lightlib.compat.objects import PRIVATE
+from lightlib_lightning.objects import PRIVATE
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "lightlib/compat/lightning_2_6.json"
+TABLE = ROOT / "lightlib_lightning/lightning_2_6.json"
 KINDS = ROOT / "tests/compat/names/kinds_2_6.json"
 # Names of torch that users look for in Lightning's modules.
 OF_TORCH = {"LRScheduler", "ReduceLROnPlateau", "SUPPORTED_NODES", "default_pg_timeout"}

@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parents[1] / "lightlib/compat"
+FOLDER = Path(__file__).resolve().parents[1] / "lightlib_lightning"
 WRITTEN = FOLDER / "statuses.json"
 # Sections by Lightning's package; a name is listed for the first one that has it.
 SECTIONS = ("pytorch.utilities", "pytorch.plugins", "fabric.utilities", "fabric.plugins", "fabric")

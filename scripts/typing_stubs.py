@@ -13,10 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lightlib.compat.finder import is_package
-from lightlib.compat.internals.flags import FLAGS
-from lightlib.compat.objects import names, private_names, provided
+import lightlib_lightning
 from lightlib.index import INDEX, MODULE
+from lightlib_lightning.finder import is_package
+from lightlib_lightning.internals.flags import FLAGS
+from lightlib_lightning.objects import names, private_names, provided
 
 ROOT = Path(__file__).resolve().parents[1]
 STUBS = ROOT / "lightlib-stubs"
@@ -69,6 +70,8 @@ def files() -> dict[Path, str]:
         public = [row.name for row in INDEX[package] if row.file != MODULE]
         for top in (PACKAGE, STUBS):  # with a stub package, pyright reads no .pyi file of the package itself
             written[top.joinpath(*package.split(".")[1:], "__init__.pyi")] = text_of(indexed(package), public)
+    public = lightlib_lightning.__all__
+    written[STUBS / "compat" / "__init__.pyi"] = text_of({name: ("lightlib_lightning", name) for name in public})
     for module, path in served():
         source = source_of(module)
         own = indexed(module) if module in INDEX else {} if source is None else exported(source)
@@ -155,7 +158,7 @@ def text_of(origins: Mapping[str, Import | str], public: Sequence[str] = ()) -> 
             plain = found[1] == name and name in listed
             imported[found[0]].append(name if plain else f"{found[1]} as {name}")
     if any(one.startswith("class ") for one in definitions):
-        imported["lightlib.compat.absent"].append("Absent")
+        imported["lightlib_lightning.absent"].append("Absent")
     imports = [f"from {place} import {', '.join(found)}" for place, found in sorted(imported.items())]
     return "\n".join([HEADER, *imports, f"__all__ = {listed}", *definitions, ""])
 

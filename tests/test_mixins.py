@@ -33,7 +33,7 @@ def initialisers():
             public = None if name.startswith("_") else getattr(place, name, None)
             for kind in public.__mro__ if inspect.isclass(public) else ():
                 function = vars(kind).get("__init__")
-                ours = kind.__module__.startswith("lightlib.") and not kind.__module__.startswith("lightlib.compat")
+                ours = kind.__module__.startswith("lightlib.")
                 if ours and inspect.isfunction(function) and not is_dataclass(kind):  # whose fields are its arguments
                     found[f"{kind.__module__}.{kind.__qualname__}"] = function
     return found

@@ -1,5 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
 from lightlib.loggers import comet, csv_logs, litlogger, logger, mlflow, neptune, tensorboard, utilities, wandb
 from lightlib.loggers.comet import CometLogger
 from lightlib.loggers.csv import CSVLogger
@@ -16,5 +15,6 @@ from lightlib.loggers.services.dvclive import DVCLiveLogger
 from lightlib.loggers.services.trackio import TrackioLogger
 from lightlib.loggers.tensorboard import TensorBoardLogger
 from lightlib.loggers.wandb import WandbLogger
+from lightlib_lightning.absent import Absent
 __all__ = ['AimLogger', 'CSVLogger', 'ClearMLLogger', 'CometLogger', 'DVCLiveLogger', 'DummyExperiment', 'DummyLogger', 'FabricLogger', 'Fanout', 'JSONLLogger', 'LitLogger', 'Logger', 'MLFlowLogger', 'NeptuneLogger', 'TensorBoardLogger', 'TrackioLogger', 'WandbLogger', 'comet', 'csv_logs', 'flatten', 'litlogger', 'logger', 'mlflow', 'neptune', 'plain', 'rank_zero_experiment', 'tensorboard', 'utilities', 'wandb']
 class LitLogger(Absent): ...

@@ -1,12 +1,12 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.environments import ClusterEnvironment
-from lightlib.compat.plugins.io import AsyncCheckpointIO, CheckpointIO, TorchCheckpointIO
-from lightlib.compat.plugins.layer_precision import BitsandbytesPrecision, BitsandbytesPrecision as BitsandbytesPrecisionPlugin, TransformerEnginePrecision, TransformerEnginePrecision as TransformerEnginePrecisionPlugin
-from lightlib.compat.plugins.layer_sync import LayerSync, TorchSyncBatchNorm
-from lightlib.compat.plugins.precision import DoublePrecision, DoublePrecision as DoublePrecisionPlugin, HalfPrecision, HalfPrecision as HalfPrecisionPlugin, MixedPrecision, MixedPrecision as MixedPrecisionPlugin, Precision, Precision as PrecisionPlugin
-from lightlib.compat.plugins.strategy_precision import DeepSpeedPrecision, DeepSpeedPrecision as DeepSpeedPrecisionPlugin, FSDPPrecision as FSDPMixedPrecisionPlugin, FSDPPrecision, FSDPPrecision as FSDPPrecisionPlugin
 from lightlib.plugins import environments, io, layer_sync, precision
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.environments import ClusterEnvironment
+from lightlib_lightning.plugins.io import AsyncCheckpointIO, CheckpointIO, TorchCheckpointIO
+from lightlib_lightning.plugins.layer_precision import BitsandbytesPrecision, BitsandbytesPrecision as BitsandbytesPrecisionPlugin, TransformerEnginePrecision, TransformerEnginePrecision as TransformerEnginePrecisionPlugin
+from lightlib_lightning.plugins.layer_sync import LayerSync, TorchSyncBatchNorm
+from lightlib_lightning.plugins.precision import DoublePrecision, DoublePrecision as DoublePrecisionPlugin, HalfPrecision, HalfPrecision as HalfPrecisionPlugin, MixedPrecision, MixedPrecision as MixedPrecisionPlugin, Precision, Precision as PrecisionPlugin
+from lightlib_lightning.plugins.strategy_precision import DeepSpeedPrecision, DeepSpeedPrecision as DeepSpeedPrecisionPlugin, FSDPPrecision as FSDPMixedPrecisionPlugin, FSDPPrecision, FSDPPrecision as FSDPPrecisionPlugin
 __all__ = ['AsyncCheckpointIO', 'BitsandbytesPrecision', 'BitsandbytesPrecisionPlugin', 'CheckpointIO', 'ClusterEnvironment', 'DeepSpeedPrecision', 'DeepSpeedPrecisionPlugin', 'DoublePrecision', 'DoublePrecisionPlugin', 'FSDPMixedPrecisionPlugin', 'FSDPPrecision', 'FSDPPrecisionPlugin', 'HPUCheckpointIO', 'HPUPrecisionPlugin', 'HalfPrecision', 'HalfPrecisionPlugin', 'LayerSync', 'MixedPrecision', 'MixedPrecisionPlugin', 'Precision', 'PrecisionPlugin', 'TPUBf16PrecisionPlugin', 'TPUPrecisionPlugin', 'TorchCheckpointIO', 'TorchSyncBatchNorm', 'TransformerEnginePrecision', 'TransformerEnginePrecisionPlugin', 'XLABf16PrecisionPlugin', 'XLACheckpointIO', 'XLAPrecision', 'XLAPrecisionPlugin', 'environments', 'io', 'layer_sync', 'precision']
 class HPUCheckpointIO(Absent): ...
 class HPUPrecisionPlugin(Absent): ...

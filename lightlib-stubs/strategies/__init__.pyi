@@ -1,7 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.plugins.registries import STRATEGY_REGISTRY as StrategyRegistry, _StrategyRegistry, _register_classes
-from lightlib.compat.plugins.strategies import ParallelStrategy
 from lightlib.strategies import ddp, deepspeed, fsdp, hpu_parallel, launchers, model_parallel, parallel, single_device, single_hpu, single_tpu, single_xla, strategy, xla
 from lightlib.strategies.advice import Advice, advise
 from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters
@@ -19,6 +16,9 @@ from lightlib.strategies.pipeline.axis import Pipeline
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy, PipelineStrategy, TensorParallelStrategy
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.registries import STRATEGY_REGISTRY as StrategyRegistry, _StrategyRegistry, _register_classes
+from lightlib_lightning.plugins.strategies import ParallelStrategy
 __all__ = ['ActivationCheckpoint', 'Advice', 'Axis', 'AxisContext', 'Collectives', 'Compile', 'Context', 'DDPStrategy', 'DeepSpeedStrategy', 'Expert', 'FSDPStrategy', 'HPUParallelStrategy', 'LocalParameters', 'MeshStrategy', 'ModelParallelStrategy', 'ParallelPlan', 'ParallelStrategy', 'Pipeline', 'PipelineStrategy', 'Replicate', 'Shard', 'SingleDeviceStrategy', 'SingleDeviceXLAStrategy', 'SingleHPUStrategy', 'SingleTPUStrategy', 'Strategy', 'StrategyRegistry', 'Tensor', 'TensorParallelStrategy', 'XLAStrategy', '_StrategyRegistry', '_register_classes', 'advise', 'ddp', 'deepspeed', 'fsdp', 'hpu_parallel', 'launchers', 'model_parallel', 'parallel', 'single_device', 'single_hpu', 'single_tpu', 'single_xla', 'strategy', 'xla']
 class HPUParallelStrategy(Absent): ...
 class SingleDeviceXLAStrategy(Absent): ...

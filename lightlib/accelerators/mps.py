@@ -96,4 +96,4 @@ class MPSAccelerator(Accelerator):
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.lightning_names(__name__)
+    __getattr__ = lazy.translated_names(__name__)

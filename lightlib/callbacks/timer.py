@@ -190,4 +190,4 @@ def _seconds(duration: str | timedelta | Mapping[str, float] | None) -> float | 
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.lightning_names(__name__)
+    __getattr__ = lazy.translated_names(__name__)

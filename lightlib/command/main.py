@@ -1,4 +1,10 @@
-"""Entry point of the command `lightlib`: selects the subcommand and imports only its modules."""
+"""Entry point of the command `lightlib`: selects the subcommand and imports only its modules.
+
+An installed package adds a command by an entry point of the group `lightlib.commands`: a module with `SECTION` and
+`ABOUT`, its heading and its line in the help; `add_arguments(parser)`; and `run(arguments)`, which returns the exit
+status. It may have `EPILOG`, the end of its help, and `split(words)`, which returns the words of the command and those
+that it passes on as ``arguments.arguments``.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,11 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from lightlib import errors
 from lightlib.errors import LightlibError, closest, nearest
+from lightlib.registry import entry_points
 from lightlib.version import __version__
 
 RUNS = ("fit", "validate", "test", "predict")
@@ -39,10 +45,7 @@ begin and look
   plot        draw the learning curves of a run
   checkpoint  inspect, verify, convert, consolidate or export checkpoints
 
-come from Lightning
-  compat      run a program in which `import lightning` gives lightlib
-
-find out what is wrong
+{plugins}find out what is wrong
   doctor      versions, devices, networks, a self-test, and what to do
   env         the block that a bug report needs
 
@@ -68,7 +71,6 @@ _MODULES = {
     "plot": "lightlib.command.plot.plot",
     "doctor": "lightlib.command.doctor.doctor",
     "env": "lightlib.command.doctor.env",
-    "compat": "lightlib.command.compat",
     "fabric": "lightlib.command.fabric",
     "checkpoint": "lightlib.checkpoint.tools.command",
     "search": "lightlib.command.search",
@@ -90,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         True
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    at = next((i for i, word in enumerate(words) if word in (*RUNS, *_MODULES)), None)
+    at = next((i for i, word in enumerate(words) if word in (*RUNS, *_commands())), None)
     try:
         completion = bool(words) and words[0].startswith(_COMPLETION)
         if not completion and (at is None or _asks_for_help(words[:at])):
@@ -118,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _without_command(words: Sequence[str]) -> int:
     if not words or _asks_for_help(words):
-        sys.stdout.write(HELP)
+        sys.stdout.write(_help())
         return 0 if words else 2
     if words[0] in ("--version", "-V", "version"):
         sys.stdout.write(f"lightlib {__version__}\n")
@@ -127,7 +129,7 @@ def _without_command(words: Sequence[str]) -> int:
         _refuse(f"`{words[0]}` was given without a command.", f"lightlib fit {' '.join(words)}")
     if words[0] in _INSTEAD:
         _refuse_absent(f"lightlib {words[0]}", _INSTEAD[words[0]])
-    known = (*RUNS, *_MODULES)
+    known = (*RUNS, *_commands())
     meant = closest(words[0], known)
     raise LightlibError(
         f"There is no command {words[0]!r}.{nearest(words[0], known)}",
@@ -136,12 +138,24 @@ def _without_command(words: Sequence[str]) -> int:
     )
 
 
+def _commands() -> dict[str, str]:
+    """Return the modules of the commands, those of installed packages at the end."""
+    return {**{point.name: point.value for point in entry_points("lightlib.commands")}, **_MODULES}
+
+
+def _help() -> str:
+    """Return the help, with a section for the commands of each installed package."""
+    added = {name: importlib.import_module(place) for name, place in _commands().items() if name not in _MODULES}
+    sections = (f"{module.SECTION}\n  {name:<11} {module.ABOUT}\n\n" for name, module in added.items())
+    return HELP.replace("{plugins}", "".join(sections))
+
+
 def _asks_for_help(words: Sequence[str]) -> bool:
     return any(word in ("-h", "--help", "help") for word in words)
 
 
 def _refuse(what: str, fix: str) -> NoReturn:
-    raise LightlibError(what, expected=f"one of {', '.join((*RUNS, *_MODULES))} first.", fix=fix)
+    raise LightlibError(what, expected=f"one of {', '.join((*RUNS, *_commands()))} first.", fix=fix)
 
 
 def _refuse_absent(command: str, instead: str) -> NoReturn:
@@ -149,10 +163,10 @@ def _refuse_absent(command: str, instead: str) -> NoReturn:
 
 
 def _other(command: str, words: Sequence[str]) -> int:
-    module: Any = importlib.import_module(_MODULES[command])
+    module: Any = importlib.import_module(_commands()[command])
     if words and words[0] in getattr(module, "INSTEAD", ()):
         _refuse_absent(f"lightlib {command} {words[0]}", module.INSTEAD[words[0]])
-    about = next(line.strip() for line in HELP.splitlines() if line.strip().startswith(f"{command} "))
+    about = next(line.strip() for line in _help().splitlines() if line.strip().startswith(f"{command} "))
     parser = _Parser(
         prog=f"lightlib {command}",
         description=f"{about.removeprefix(command).strip().capitalize()}.",
@@ -165,7 +179,7 @@ def _other(command: str, words: Sequence[str]) -> int:
     elif command != "env":
         module.add_arguments(parser)
     passed_on: Sequence[str] = ()
-    if command == "compat":
+    if hasattr(module, "split"):
         words, passed_on = module.split(words)
     status: int = module.run(parser.parse_args(words, argparse.Namespace(arguments=passed_on)))
     return status
@@ -202,7 +216,6 @@ def _is_one_of_several() -> bool:
 
 def _in_code_of_users(error: BaseException) -> bool:
     """Return whether the error passed through the user's own code; then its traceback is of interest."""
-    ours = str(Path(errors.__file__).parent)
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     own = os.path.dirname(os.__file__)
-    return any(not name.startswith((ours, own, "<")) and "site-packages" not in name for name in frames[1:])
+    return any(not name.startswith((*errors.FOLDERS, own, "<")) and "site-packages" not in name for name in frames[1:])

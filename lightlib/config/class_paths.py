@@ -9,6 +9,7 @@ from typing import Any
 from lightlib.config import names
 from lightlib.config.placeholders import with_late_ints
 from lightlib.config.yaml.file import ConfigError, dump, loader
+from lightlib.translations import translated
 
 _NO_NAMES = ("null", "none", "true", "false")
 # Arguments for which the Trainer itself takes names: only names of classes are replaced, and `csv` stays `csv`.
@@ -51,12 +52,12 @@ def _full(name: str, group: str | None, by_name: bool = True) -> str:
     """Return the class path for a name of an object of `group`; `by_name` as in `_chosen`."""
     if group is not None and name[:1] in ("[", "{"):
         with suppress(ConfigError):  # jsonargparse reports the error
-            chosen = _chosen(names.translated(loader(name)), group, by_name)
+            chosen = _chosen(translated(loader(name)), group, by_name)
             return dump(chosen, flow=True)
     is_name = all(part.isidentifier() for part in name.split(".")) and name.lower() not in _NO_NAMES
     if group is None or not is_name or not (by_name or "." in name or name[0].isupper()):
-        translated: str = names.translated(name)
-        return translated
+        path: str = translated(name)
+        return path
     return names.class_path(group, name)
 
 
@@ -65,7 +66,7 @@ def with_class_paths(config: Any, named: Mapping[str, str], prefix: str = "") ->
 
     `named` has the group of the registry for each key that takes a class.
     """
-    config = config if prefix else names.translated(config)
+    config = config if prefix else translated(config)
     if not isinstance(config, dict):
         return config
     replaced = {}

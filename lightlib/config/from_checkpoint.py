@@ -15,9 +15,9 @@ from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.config.errors.invocation import Invocation
 from lightlib.config.hyperparameters import BY_COMMAND_LINE
-from lightlib.config.names import translated
 from lightlib.config.yaml.file import Sources
 from lightlib.errors import LightlibError
+from lightlib.translations import translated
 
 _MARKS = (BY_COMMAND_LINE, "lightning.pytorch.cli.instantiate_module")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import jsonargparse
 
-from lightlib.config.names import translated
 from lightlib.config.yaml.file import ConfigError, loader
+from lightlib.translations import translated
 
 MODE = "lightlib"
 _parsed: ContextVar[Mapping[str, Any]] = ContextVar("parsed", default={})  # noqa: B039  it is never changed

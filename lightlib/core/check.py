@@ -17,9 +17,9 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import ModelModule, Module
 from lightlib.core.module.overrides import fixed_parameters, overrides
 from lightlib.core.run.misspelt import warn_for_misspelt_hooks
-from lightlib.core.setup.lightning_objects import fix_for_lightnings, root_of_lightning
 from lightlib.core.setup.signatures import check_signatures
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.translations import fix_for, foreign
 
 
 def compiler_of(model: Any) -> Callable[..., Any] | None:
@@ -48,8 +48,8 @@ def check_module(model: Any, verb: str) -> Module:
         return model
     if isinstance(model, type):
         what, fix = f"the class {model.__name__}", f"trainer.fit({model.__name__}())"
-    elif foreign := fix_for_lightnings(model):
-        what, fix = f"a LightningModule of `{root_of_lightning(model)}` ({type(model).__name__})", foreign
+    elif other := foreign(model):
+        what, fix = f"a module of `{other.package}` ({type(model).__name__})", other.fix
     elif isinstance(model, nn.Module):
         what, fix = (
             f"a torch.nn.Module ({type(model).__name__})",
@@ -84,8 +84,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             raise ArgumentTypeError(
                 f"callbacks holds {shown(callback)}.",
                 expected="instances of lightlib.Callback.",
-                fix=fix_for_lightnings(callback)
-                or "subclass lightlib.Callback, or use lightlib.callbacks.LambdaCallback.",
+                fix=fix_for(callback) or "subclass lightlib.Callback, or use lightlib.callbacks.LambdaCallback.",
             )
         if sum(other is callback for other in callbacks) > 1:
             twice = MisconfigurationException(

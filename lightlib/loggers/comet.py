@@ -146,4 +146,4 @@ class CometLogger(Logger):
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.lightning_names(__name__)
+    __getattr__ = lazy.translated_names(__name__)

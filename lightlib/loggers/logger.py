@@ -229,4 +229,4 @@ def missing_package(logger: str, package: str, install: str, error: ImportError)
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.lightning_names(__name__)
+    __getattr__ = lazy.translated_names(__name__)

@@ -303,4 +303,4 @@ def _accepted(name: str) -> str:
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.lightning_names(__name__)
+    __getattr__ = lazy.translated_names(__name__)

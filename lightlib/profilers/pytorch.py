@@ -301,4 +301,4 @@ def _record_forward(module: nn.Module, name: str, profiler: PyTorchProfiler) -> 
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.lightning_names(__name__)
+    __getattr__ = lazy.translated_names(__name__)

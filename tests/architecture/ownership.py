@@ -51,7 +51,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         "hooks of the interpreter",
     ),
     (
-        "lightlib/compat/tools/small_functions.py",
+        "lightlib_lightning/tools/small_functions.py",
         r"holder\.attribute|module\.get_submodule\(owner\)\.last",
         "the purpose of lightning_setattr and set_shared_parameters",
     ),
@@ -62,7 +62,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ),
     # other libraries, which have no setters
     (
-        "lightlib/compat/internals/loops.py",
+        "lightlib_lightning/internals/loops.py",
         r"self\.trainer\.(max_steps|max_epochs)",
         "Lightning's names for limits of the Trainer, which are set by assignment",
     ),
@@ -88,7 +88,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         r"(parameter|buffer|grad)\.data",
         "torch: how a cast keeps the object that an optimizer holds",
     ),
-    ("lightlib/compat/loggers.py", r"logger\.propagate|rank_zero\.log", "logging: the documented switch; as below"),
+    ("lightlib_lightning/loggers.py", r"logger\.propagate|rank_zero\.log", "logging: the documented switch; as below"),
     ("lightlib/report.py", r"theirs\.rank", "lightning_utilities: its decorators read the rank there"),
     # Lightning's public protocol
     (
@@ -106,9 +106,9 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("lightlib/cli.py", r"self\.model\.configure_optimizers", "LightningCLI: the method that it configures"),
     ("lightlib/core/.*", r"self\.strategy\.sync_batchnorm|callback\.dirpath", "public attributes, set before a run"),
     (".*", r"report\.rank_zero_only\.rank", "the rank of a process, as in Lightning"),
-    ("lightlib/compat/plugins/io.py", r"self\._checkpoint_io\.checkpoint_io", "Lightning's protocol for wrappers"),
-    ("lightlib/compat/plugins/overriding.py", r"kind\.name", "methods of users' classes"),
-    ("lightlib/compat/plugins/steering.py", r"(optimization\.)?window\.\w+", "the state of a batch, as in loop.py"),
+    ("lightlib_lightning/plugins/io.py", r"self\._checkpoint_io\.checkpoint_io", "Lightning's protocol for wrappers"),
+    ("lightlib_lightning/plugins/overriding.py", r"kind\.name", "methods of users' classes"),
+    ("lightlib_lightning/plugins/steering.py", r"(optimization\.)?window\.\w+", "the state of a batch, as in loop.py"),
     # the hot path: a method would be a Python call for every batch or hook
     ("lightlib/core/run/loop.py", r"(optimization\.)?(window|table)\.\w+", "the state of a batch"),
     ("lightlib/core/run/hooks.py", r"results\.scope", "the hook that runs"),

@@ -18,12 +18,14 @@ from scripts.architecture_tree import docstring_at_top
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "lightlib"
+ADDED = "lightlib_lightning"  # a package that `lightlib` does not know
 
 # The order of the package. A folder or file may import from the lines above its own and, in its own line, from anything
 # to its left up to the nearest `|`. Those on the two sides of a `|` do not import each other.
 ORDER = (
     "version | start_folder | index",
-    "lazy | safe_files | signatures | torch_private | tree | errors > paths > report > conventions > registry",
+    "lazy | safe_files | signatures | torch_private | tree",
+    "errors > paths > report > conventions > registry > translations",
     "accelerators | pages",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | transforms | loggers.media > loggers > loggers.services",
@@ -37,8 +39,7 @@ ORDER = (
     "core.progress > core.metrics > core.optimization > core.values",
     "core.resume > core.module > core.setup > core.run > core",
     "fabric | tuner | evaluation",
-    "compat.tools > compat.internals > compat > compat.plugins",
-    "compat.shims.lightning | compat.shims.lightning_fabric | compat.shims.pytorch_lightning | testing",
+    "testing",
     "config.yaml > config.errors > config",
     "experiment.ledger > experiment.searchers | experiment.file",
     "experiment",
@@ -46,6 +47,10 @@ ORDER = (
     "experiment.report | experiment.engines",
     "command.doctor > command.plot > command.experiments > command",
     "__init__ > __main__",
+    "lightlib_lightning.tools > lightlib_lightning.internals > lightlib_lightning.check",
+    "lightlib_lightning > lightlib_lightning.plugins",
+    "lightlib_lightning.shims.lightning | lightlib_lightning.shims.lightning_fabric",
+    "lightlib_lightning.shims.pytorch_lightning",
 )
 # Any file may import these under `if TYPE_CHECKING`: callbacks, loggers and hooks get them as arguments.
 FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module.module", "lightlib.core.run.run")
@@ -56,17 +61,17 @@ MAX_FUNCTION_LINES = 60
 MAX_FILES = 19  # of a folder
 MAX_PURPOSE = 100
 # `import lightlib` must cost little more than `import torch`: only these may be imported at the top of a file.
-AT_TOP = frozenset({*sys.stdlib_module_names, PACKAGE, "torch", "packaging", "typing_extensions"})
+AT_TOP = frozenset({*sys.stdlib_module_names, PACKAGE, ADDED, "torch", "packaging", "typing_extensions"})
 # Files that are imported when a program asks for one of their names, and the package that they may import at the top.
 ON_USE = {
     f"{PACKAGE}.command.experiments.board": "rich",
-    f"{PACKAGE}.compat.tools.rich_columns": "rich",
+    f"{ADDED}.tools.rich_columns": "rich",
     f"{PACKAGE}.experiment.ledger.journal": "optuna",
     f"{PACKAGE}.experiment.ledger.ledger": "optuna",
     f"{PACKAGE}.experiment.samplers": "optuna",
     f"{PACKAGE}.experiment.work.sampler_options": "optuna",
-    f"{PACKAGE}.compat.tools.tqdm_bar": "tqdm",
-    f"{PACKAGE}.compat.tools.values": "lightning_utilities",
+    f"{ADDED}.tools.tqdm_bar": "tqdm",
+    f"{ADDED}.tools.values": "lightning_utilities",
 }
 # Only the command line may import these at the top; the rest of the package does not import it.
 OF_COMMAND_LINE = frozenset({"jsonargparse", "yaml"})
@@ -174,13 +179,16 @@ class _Found(ast.NodeVisitor):
 
 
 def package_files(root: Path = ROOT) -> list[File]:
-    """Return the files of the package."""
-    return [File(path, root) for path in sorted((root / PACKAGE).rglob("*.py"))]
+    """Return the files of the package, and of the one that is added to it."""
+    return [File(path, root) for top in (PACKAGE, ADDED) for path in sorted((root / top).rglob("*.py"))]
 
 
 def room_of(module: str, is_folder: bool) -> str:
     """Return the place of a module in the order: its folder, or its own name at the top of the package."""
-    names = module.split(".")[1:] or ["__init__"]
+    top, *names = module.split(".")
+    if top == ADDED:
+        names.insert(0, top)
+    names = names or ["__init__"]
     return ".".join(names if is_folder or len(names) == 1 else names[:-1])
 
 
@@ -204,11 +212,11 @@ def wrong_order(file: File) -> Iterator[str]:
         return
     for found in file.imports:
         target = found.target.split(".")
-        if target[0] != PACKAGE or (found.typing and found.target in FOR_TYPING):
+        if target[0] not in (PACKAGE, ADDED) or (found.typing and found.target in FOR_TYPING):
             continue
         where = f"{file.name}:{found.line}"
         is_folder = (file.root / found.target.replace(".", "/")).is_dir()
-        if len(target) == 1:
+        if target == [PACKAGE]:
             yield f"{where}: imports the package root; import from the file that defines the name."
         elif file.path.name in ("__init__.py", "__main__.py") and found.target.startswith(
             file.module.removesuffix("__main__").rstrip(".") + "."

@@ -196,7 +196,9 @@ class TestDependencies:
         declared = set(re.findall(r'^    "([\w-]+)|\["([\w-]+)|, "([\w-]+)', project(), re.MULTILINE))
         declared = {name for names in declared for name in names if name}
         imported = {found.target.partition(".")[0] for file in package_files() for found in file.imports}
-        packages = imported - set(sys.stdlib_module_names) - {"lightlib", "torch", ""} - WITHOUT_EXTRA
+        packages = (
+            imported - set(sys.stdlib_module_names) - {"lightlib", "lightlib_lightning", "torch", ""} - WITHOUT_EXTRA
+        )
         names = {DISTRIBUTIONS.get(package, package) for package in packages}
         assert names - declared == set(COMES_WITH)
         assert declared.isdisjoint(COMES_WITH)
@@ -212,7 +214,7 @@ class TestDependencies:
 
     def test_no_message_or_page_installs_lightlib_from_an_index(self) -> None:
         """There is no release yet: the name lightlib is free on the index, and anyone could publish code under it."""
-        files = [path for path in (ROOT / "lightlib").rglob("*") if path.suffix in (".py", ".md-tpl")]
+        files = [path for path in ROOT.glob("lightlib*/**/*") if path.suffix in (".py", ".md-tpl")]
         pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
         texts = {path: path.read_text("utf-8") for path in [*files, *pages]}
         assert [path for path, text in texts.items() if re.search(r"pip install ['\"\\]*lightlib\b", text)] == []
@@ -221,7 +223,7 @@ class TestDependencies:
         users = {
             file.name for file in package_files() for found in file.imports if "lightning_utilities" in found.target
         }
-        assert {name for name in users if not name.startswith("lightlib/compat/")} == {"lightlib/report.py"}
+        assert {name for name in users if not name.startswith("lightlib_lightning/")} == {"lightlib/report.py"}
 
 
 def project() -> str:
@@ -234,7 +236,9 @@ def project() -> str:
 def test_every_name_of_the_page_exists(page: str) -> None:
     text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     code = "\n".join(
-        path.read_text("utf-8") for top in ("lightlib", "tests", "scripts") for path in (ROOT / top).rglob("*.py")
+        path.read_text("utf-8")
+        for top in ("lightlib", "lightlib_lightning", "tests", "scripts")
+        for path in (ROOT / top).rglob("*.py")
     )
     known = set(re.findall(r"\w+", code)) | {path.stem for path in ROOT.glob("*/**/*.py")}
     words = {word for quoted in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"[A-Za-z_]\w+", quoted)}

@@ -24,7 +24,7 @@ THINGS = (
 )
 DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b|\bat [0-9a-f]{7}\b")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-STATUSES = json.loads((ROOT / "lightlib/compat/statuses.json").read_text("utf-8"))
+STATUSES = json.loads((ROOT / "lightlib_lightning/statuses.json").read_text("utf-8"))
 
 
 def text_of(page: str) -> str:

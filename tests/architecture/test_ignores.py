@@ -25,7 +25,7 @@ SETTINGS = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[too
 CHECKED = (*ast.literal_eval(re.findall(r"^files = (.*)$", SETTINGS, re.MULTILINE)[0]), "tests/typing")
 FILES = [
     path
-    for place in ("lightlib", "scripts", "tests", "benchmarks", "examples", "conftest.py")
+    for place in ("lightlib", "lightlib_lightning", "scripts", "tests", "benchmarks", "examples", "conftest.py")
     for path in sorted((ROOT / place).rglob("*.py") if (ROOT / place).is_dir() else [ROOT / place])
 ]
 

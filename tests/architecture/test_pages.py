@@ -10,7 +10,7 @@ import pytest
 from tests.architecture.rules import ROOT
 
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*\n?", re.DOTALL | re.MULTILINE)
-FOLDERS = ("benchmarks", "changes", "docs", "examples", "lightlib", "packaging", "tests")
+FOLDERS = ("benchmarks", "changes", "docs", "examples", "lightlib", "lightlib_lightning", "packaging", "tests")
 
 
 def pages() -> list[Path]:

@@ -40,8 +40,13 @@ def folders(top: str) -> set[str]:
     return {path.parent.relative_to(ROOT / top).as_posix() for path in (ROOT / top).rglob("*.py")} - {"."}
 
 
+def folders_of_packages() -> set[str]:
+    """Return those of both packages: the tests of lightlib_lightning are in tests/compat."""
+    return folders("lightlib") | {"compat", *(f"compat/{name}" for name in folders("lightlib_lightning"))}
+
+
 def test_folders_of_tests_follow_those_of_the_package() -> None:
-    ours, tests = folders("lightlib"), folders("tests")
+    ours, tests = folders_of_packages(), folders("tests")
     alone = {name for name in tests - ours if not any(f"{name}/".startswith(f"{one}/") for one in OF_TESTS_ALONE)}
     assert not alone, (
         f"tests/{{{', '.join(sorted(alone))}}}: the package has no such folder; see CONTRIBUTING.md, Tests"
@@ -51,6 +56,6 @@ def test_folders_of_tests_follow_those_of_the_package() -> None:
 
 def test_each_folder_of_the_package_has_a_folder_of_tests_or_is_tested_in_the_one_above() -> None:
     tests = folders("tests")
-    for name in folders("lightlib"):
+    for name in folders_of_packages():
         above = [name[:end] for end in range(len(name), 0, -1) if end == len(name) or name[end] == "/"]
-        assert tests & {*above, ELSEWHERE.get(name, name)}, f"lightlib/{name} has no folder of tests"
+        assert tests & {*above, ELSEWHERE.get(name, name)}, f"{name} has no folder of tests"

@@ -9,7 +9,8 @@ import pytest
 from tests.architecture.words import ROOT, findings
 
 PLACES = (
-    "lightlib", "tests", "scripts", "examples", "benchmarks", "docs", "changes", "README.md", "CONTRIBUTING.md",
+    "lightlib", "lightlib_lightning", "tests", "scripts", "examples", "benchmarks", "docs", "changes", "README.md",
+    "CONTRIBUTING.md",
 )  # fmt: skip
 
 PYTHON = '''"""{first}

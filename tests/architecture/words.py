@@ -123,6 +123,11 @@ def _name(file: Path, root: Path) -> str:
 
 
 if __name__ == "__main__":
-    places = list(findings([Path(arg).resolve() for arg in sys.argv[1:]] or [ROOT / "lightlib", ROOT / "docs"]))
+    places = list(
+        findings(
+            [Path(arg).resolve() for arg in sys.argv[1:]]
+            or [ROOT / "lightlib", ROOT / "lightlib_lightning", ROOT / "docs"]
+        )
+    )
     sys.stdout.write("\n".join([*map(str, places), f"{len(places)} places"]) + "\n")
     sys.exit(bool(places))

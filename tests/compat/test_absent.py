@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from lightlib.compat import absent, objects, statuses
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import NeptuneLogger
+from lightlib_lightning import absent, objects, statuses
 
 NOT_PROVIDED = [
     (section, name)

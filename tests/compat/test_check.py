@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lightlib.command import main
-from lightlib.compat import check, objects, statuses
+from lightlib_lightning import objects, statuses
+from lightlib_lightning.check import project as check
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH = "lightning.pytorch.trainer.connectors.accelerator_connector._AcceleratorConnector"

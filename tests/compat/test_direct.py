@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib
 from lightlib import lazy
-from lightlib.compat.direct import lightning_path
-from lightlib.compat.objects import names
+from lightlib_lightning.direct import lightning_path
+from lightlib_lightning.objects import names
 from tests.processes import programs
 
 # A program of Lightning's kind; the test replaces its imports, as `sed s/lightning.pytorch/lightlib/` does.
@@ -176,7 +176,7 @@ def test_a_name_that_is_not_provided_is_one_class_everywhere():
 
 def test_the_finder_is_entered_once():
     importlib.reload(lightlib)
-    assert sys.meta_path.count(lazy.LightningPaths) == 1
+    assert sys.meta_path.count(lazy.TranslatedPaths) == 1
 
 
 @pytest.mark.processes

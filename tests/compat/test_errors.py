@@ -153,6 +153,6 @@ class TestAttributes:
 
 @pytest.mark.processes
 def test_import_lightlib_imports_nothing_of_compat():
-    code = "import sys, lightlib; print([name for name in sys.modules if name.startswith('lightlib.compat')])"
+    code = "import sys, lightlib; print([name for name in sys.modules if name.startswith('lightlib_lightning')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

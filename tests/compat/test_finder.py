@@ -11,8 +11,8 @@ from packaging.version import Version
 
 import lightlib
 from lightlib import compat
-from lightlib.compat.finder import ROOTS, names
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.finder import ROOTS, names
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from torch.utils.data import DataLoader, WeightedRandomSampler
 import lightlib
 from lightlib import compat
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.compat import internals, objects
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import LightlibWarning
+from lightlib_lightning import internals, objects
 from tests.runs.quiet import QUIET
 
 DATA = torch.arange(10.0).reshape(-1, 1)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lightlib import compat
-from lightlib.command import compat as command
 from lightlib.command import main
 from lightlib.errors import MisconfigurationException
 from lightlib.version import __version__
+from lightlib_lightning import command
 from tests.processes import programs
 
 FIRST_LINE = f"lightlib {__version__} serves as Lightning 2.6"

@@ -14,8 +14,8 @@ import lightlib
 from lightlib import compat
 from lightlib.checkpoint import formats, inspect
 from lightlib.checkpoint.lightning_upgrades import upgraded
-from lightlib.compat.finder import ROOTS, Finder
 from lightlib.errors import CheckpointError
+from lightlib_lightning.finder import ROOTS, Finder
 from tests.compatibility import lightning_run
 from tests.compatibility.lightning_old import STORED
 from tests.compatibility.lightning_run import BATCHES, EPOCHS, Record, batch_of, network, train

@@ -1,4 +1,4 @@
-"""Compares the code with the list of Lightning's names in lightlib/compat/statuses.json."""
+"""Compares the code with the list of Lightning's names in lightlib_lightning/statuses.json."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 
 import lightlib
 from lightlib import callbacks, cli, loggers, precision, registry, strategies
-from lightlib.compat import absent, objects
-from lightlib.compat.finder import served
-from lightlib.compat.plugins import precision as compat_precision
-from lightlib.compat.plugins import registries, strategy_precision
-from lightlib.compat.plugins import strategies as compat_strategies
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning import absent, objects
+from lightlib_lightning.finder import served
+from lightlib_lightning.plugins import precision as compat_precision
+from lightlib_lightning.plugins import registries, strategy_precision
+from lightlib_lightning.plugins import strategies as compat_strategies
 
-LIST = json.loads(resources.files("lightlib.compat").joinpath("statuses.json").read_text("utf-8"))
+LIST = json.loads(resources.files("lightlib_lightning").joinpath("statuses.json").read_text("utf-8"))
 STATUSES = {"same", "different", "ignored", "later", "absent"}
 # Sections of names by Lightning's package, each name with the module that has it.
 BY_PACKAGE = ("pytorch.utilities", "pytorch.plugins", "fabric.utilities", "fabric.plugins", "fabric")

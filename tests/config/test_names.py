@@ -13,10 +13,10 @@ from jsonargparse import ArgumentParser
 
 from lightlib import registry
 from lightlib.callbacks import Callback
-from lightlib.compat import absent, objects
 from lightlib.config.names import check_shape, class_path, translate, translated
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.loggers import Logger
+from lightlib_lightning import absent, objects
 
 
 def loaded(path):
@@ -243,9 +243,9 @@ ARGUMENTS = {
         ("lightning.pytorch.LightningDataModule", "lightlib.LightningDataModule"),
         ("lightning.pytorch.trainer.trainer.Trainer", "lightlib.Trainer"),
         ("lightning.pytorch.utilities.CombinedLoader", "lightlib.CombinedLoader"),
-        ("lightning.pytorch.demos.boring_classes.BoringModel", "lightlib.compat.demos.BoringModel"),
-        ("lightning.pytorch.demos.transformer.WikiText2", "lightlib.compat.tools.text_demos.WikiText2"),
-        ("lightning.pytorch.plugins.environments.LSFEnvironment", "lightlib.compat.environments.LSFEnvironment"),
+        ("lightning.pytorch.demos.boring_classes.BoringModel", "lightlib_lightning.demos.BoringModel"),
+        ("lightning.pytorch.demos.transformer.WikiText2", "lightlib_lightning.tools.text_demos.WikiText2"),
+        ("lightning.pytorch.plugins.environments.LSFEnvironment", "lightlib_lightning.environments.LSFEnvironment"),
         ("lightning_fabric.Fabric", "lightlib.Fabric"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from lightlib import compat
-from lightlib.compat.finder import VERSION
+from lightlib_lightning.finder import VERSION
 from tests.architecture.rules import ROOT
 from tests.processes import programs
 

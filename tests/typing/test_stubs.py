@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lightlib.compat.objects import names
+from lightlib_lightning.objects import names
 from scripts import typing_stubs
 from tests.typing import checkers
 

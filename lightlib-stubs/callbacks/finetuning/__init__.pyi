@@ -2,8 +2,8 @@
 from lightlib import Callback
 from lightlib.callbacks.finetuning.backbone import BackboneFinetuning, multiplicative
 from lightlib.callbacks.finetuning.base import BaseFinetuning
-from lightlib.compat.loggers import log
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.loggers import log
 from lightning_utilities.core.rank_zero import rank_zero_warn
 __all__ = ['BackboneFinetuning', 'BaseFinetuning', 'Callback', 'MisconfigurationException', '_TORCHVISION_AVAILABLE', 'log', 'multiplicative', 'rank_zero_warn']
 _TORCHVISION_AVAILABLE: bool

@@ -1,16 +1,16 @@
 # Written by scripts/typing_stubs.py --write.
 from lightlib import Callback, LightningModule
-from lightlib.compat.internals.saving import load_object as _load_from_checkpoint
-from lightlib.compat.loggers import log
-from lightlib.compat.tools.small_functions import get_filesystem, is_param_in_hook_signature
-from lightlib.compat.tools.values import CheckpointHooks, GradClipAlgorithmType, convert_to_tensors, warning_cache
-from lightlib.compat.types import LRSchedulerPLType, LRSchedulerTypeUnion, MODULE_OPTIMIZERS, OptimizerLRScheduler, STEP_OUTPUT, _MAP_LOCATION_TYPE, _METRIC, _PATH
 from lightlib.core.module.hook_defaults import DataHooks, ModelHooks
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.errors import MisconfigurationException
 from lightlib.fabric.wrapped import FabricOptimizer as _FabricOptimizer
 from lightlib.loggers import FabricLogger, Logger
+from lightlib_lightning.internals.saving import load_object as _load_from_checkpoint
+from lightlib_lightning.loggers import log
+from lightlib_lightning.tools.small_functions import get_filesystem, is_param_in_hook_signature
+from lightlib_lightning.tools.values import CheckpointHooks, GradClipAlgorithmType, convert_to_tensors, warning_cache
+from lightlib_lightning.types import LRSchedulerPLType, LRSchedulerTypeUnion, MODULE_OPTIMIZERS, OptimizerLRScheduler, STEP_OUTPUT, _MAP_LOCATION_TYPE, _METRIC, _PATH
 from lightning_utilities.core.apply_func import apply_to_collection
 from lightning_utilities.core.imports import RequirementCache
 from lightning_utilities.core.rank_zero import WarningCache, rank_zero_deprecation, rank_zero_warn

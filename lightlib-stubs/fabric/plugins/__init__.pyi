@@ -1,11 +1,11 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.environments import ClusterEnvironment
-from lightlib.compat.plugins.io import CheckpointIO, TorchCheckpointIO
-from lightlib.compat.plugins.layer_precision import BitsandbytesPrecision, TransformerEnginePrecision
-from lightlib.compat.plugins.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
-from lightlib.compat.plugins.strategy_precision import DeepSpeedPrecision, FSDPPrecision
 from lightlib.fabric.plugins import collectives, environments, io, precision
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.environments import ClusterEnvironment
+from lightlib_lightning.plugins.io import CheckpointIO, TorchCheckpointIO
+from lightlib_lightning.plugins.layer_precision import BitsandbytesPrecision, TransformerEnginePrecision
+from lightlib_lightning.plugins.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
+from lightlib_lightning.plugins.strategy_precision import DeepSpeedPrecision, FSDPPrecision
 __all__ = ['BitsandbytesPrecision', 'CheckpointIO', 'ClusterEnvironment', 'DeepSpeedPrecision', 'DoublePrecision', 'FSDPPrecision', 'HalfPrecision', 'MixedPrecision', 'Precision', 'TPUBf16Precision', 'TPUPrecision', 'TorchCheckpointIO', 'TransformerEnginePrecision', 'XLABf16Precision', 'XLACheckpointIO', 'XLAPrecision', 'collectives', 'environments', 'io', 'precision']
 class TPUBf16Precision(Absent): ...
 class TPUPrecision(Absent): ...

@@ -1,3 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.layer_sync import LayerSync, TorchSyncBatchNorm
+from lightlib_lightning.plugins.layer_sync import LayerSync, TorchSyncBatchNorm
 __all__ = ['LayerSync', 'TorchSyncBatchNorm']

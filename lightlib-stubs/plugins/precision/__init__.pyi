@@ -1,9 +1,9 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.plugins.layer_precision import BitsandbytesPrecision, BitsandbytesPrecision as BitsandbytesPrecisionPlugin, TransformerEnginePrecision, TransformerEnginePrecision as TransformerEnginePrecisionPlugin
-from lightlib.compat.plugins.precision import DoublePrecision, DoublePrecision as DoublePrecisionPlugin, HalfPrecision, HalfPrecision as HalfPrecisionPlugin, MixedPrecision, MixedPrecision as MixedPrecisionPlugin, Precision, Precision as PrecisionPlugin
-from lightlib.compat.plugins.strategy_precision import DeepSpeedPrecision, DeepSpeedPrecision as DeepSpeedPrecisionPlugin, FSDPPrecision as FSDPMixedPrecisionPlugin, FSDPPrecision, FSDPPrecision as FSDPPrecisionPlugin
 from lightlib.plugins.precision import amp, bitsandbytes, deepspeed, double, fsdp, half, hpu, precision, precision_plugin, tpu, tpu_bf16, transformer_engine, xla, xlabf16
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.layer_precision import BitsandbytesPrecision, BitsandbytesPrecision as BitsandbytesPrecisionPlugin, TransformerEnginePrecision, TransformerEnginePrecision as TransformerEnginePrecisionPlugin
+from lightlib_lightning.plugins.precision import DoublePrecision, DoublePrecision as DoublePrecisionPlugin, HalfPrecision, HalfPrecision as HalfPrecisionPlugin, MixedPrecision, MixedPrecision as MixedPrecisionPlugin, Precision, Precision as PrecisionPlugin
+from lightlib_lightning.plugins.strategy_precision import DeepSpeedPrecision, DeepSpeedPrecision as DeepSpeedPrecisionPlugin, FSDPPrecision as FSDPMixedPrecisionPlugin, FSDPPrecision, FSDPPrecision as FSDPPrecisionPlugin
 __all__ = ['BitsandbytesPrecision', 'BitsandbytesPrecisionPlugin', 'DeepSpeedPrecision', 'DeepSpeedPrecisionPlugin', 'DoublePrecision', 'DoublePrecisionPlugin', 'FSDPMixedPrecisionPlugin', 'FSDPPrecision', 'FSDPPrecisionPlugin', 'HPUPrecisionPlugin', 'HalfPrecision', 'HalfPrecisionPlugin', 'MixedPrecision', 'MixedPrecisionPlugin', 'Precision', 'PrecisionPlugin', 'TPUBf16PrecisionPlugin', 'TPUPrecisionPlugin', 'TransformerEnginePrecision', 'TransformerEnginePrecisionPlugin', 'XLABf16PrecisionPlugin', 'XLAPrecision', 'XLAPrecisionPlugin', 'amp', 'bitsandbytes', 'deepspeed', 'double', 'fsdp', 'half', 'hpu', 'precision', 'precision_plugin', 'tpu', 'tpu_bf16', 'transformer_engine', 'xla', 'xlabf16']
 class HPUPrecisionPlugin(Absent): ...
 class TPUBf16PrecisionPlugin(Absent): ...

@@ -1,7 +1,7 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.loggers import log
 from lightlib.profilers import Profiler
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.loggers import log
 __all__ = ['Profiler', 'XLAProfiler', '_XLA_AVAILABLE', 'log']
 class XLAProfiler(Absent): ...
 _XLA_AVAILABLE: bool

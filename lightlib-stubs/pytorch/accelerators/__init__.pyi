@@ -1,8 +1,8 @@
 # Written by scripts/typing_stubs.py --write.
 from lightlib.accelerators import Accelerator, CPUAccelerator, CUDAAccelerator, MPSAccelerator, find_usable_cuda_devices
-from lightlib.compat.absent import Absent
-from lightlib.compat.plugins.registries import ACCELERATOR_REGISTRY as AcceleratorRegistry, _AcceleratorRegistry, _register_classes
 from lightlib.pytorch.accelerators import accelerator, cpu, cuda, hpu, mps, tpu, xla
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.registries import ACCELERATOR_REGISTRY as AcceleratorRegistry, _AcceleratorRegistry, _register_classes
 __all__ = ['Accelerator', 'AcceleratorRegistry', 'CPUAccelerator', 'CUDAAccelerator', 'HPUAccelerator', 'MPSAccelerator', 'TPUAccelerator', 'XLAAccelerator', '_AcceleratorRegistry', '_register_classes', 'accelerator', 'cpu', 'cuda', 'find_usable_cuda_devices', 'hpu', 'mps', 'tpu', 'xla']
 class HPUAccelerator(Absent): ...
 class TPUAccelerator(Absent): ...

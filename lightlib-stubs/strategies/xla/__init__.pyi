@@ -1,12 +1,12 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.plugins.io import CheckpointIO, _WrappingCheckpointIO
-from lightlib.compat.plugins.precision import Precision
-from lightlib.compat.plugins.registries import _StrategyRegistry
-from lightlib.compat.plugins.strategies import DDPStrategy
-from lightlib.compat.tools.small_functions import find_shared_parameters, set_shared_parameters
-from lightlib.compat.types import TBroadcast, _PATH
 from lightlib.core.progress.states import TrainerFn
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.io import CheckpointIO, _WrappingCheckpointIO
+from lightlib_lightning.plugins.precision import Precision
+from lightlib_lightning.plugins.registries import _StrategyRegistry
+from lightlib_lightning.plugins.strategies import DDPStrategy
+from lightlib_lightning.tools.small_functions import find_shared_parameters, set_shared_parameters
+from lightlib_lightning.types import TBroadcast, _PATH
 from lightning_utilities.core.rank_zero import rank_zero_only
 from torch.distributed import ReduceOp
 __all__ = ['CheckpointIO', 'DDPStrategy', 'Precision', 'ReduceOp', 'TBroadcast', 'TrainerFn', 'XLACheckpointIO', 'XLAEnvironment', 'XLAPrecision', 'XLAStrategy', '_PATH', '_StrategyRegistry', '_WrappingCheckpointIO', '_XLA_AVAILABLE', '_XLA_GREATER_EQUAL_2_1', 'find_shared_parameters', 'rank_zero_only', 'set_shared_parameters']

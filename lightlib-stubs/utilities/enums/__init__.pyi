@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.tools.values import GradClipAlgorithmType
+from lightlib_lightning.tools.values import GradClipAlgorithmType
 from lightning_utilities.core.enums import StrEnum as LightningEnum
 __all__ = ['GradClipAlgorithmType', 'LightningEnum']

@@ -1,3 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.tools.small_functions import grad_norm
+from lightlib_lightning.tools.small_functions import grad_norm
 __all__ = ['grad_norm']

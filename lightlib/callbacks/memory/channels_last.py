@@ -9,7 +9,7 @@ from torch import nn
 
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_layers
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, is_ours
 from lightlib.transforms.channels_last import to_channels_last
 
 if TYPE_CHECKING:
@@ -93,4 +93,4 @@ def _is_to_change(module: nn.Module) -> bool:
 def _transfers(owner: Any) -> bool:
     """Whether a module or data module moves batches by a method of its own."""
     method = getattr(owner, "transfer_batch_to_device", None)
-    return method is not None and not getattr(method, "__func__", method).__module__.startswith("lightlib.")
+    return method is not None and not is_ours(getattr(method, "__func__", method).__module__)

@@ -55,4 +55,4 @@ def _on_terminal() -> bool:
 
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.lightning_names(__name__)
+    __getattr__ = lazy.translated_names(__name__)

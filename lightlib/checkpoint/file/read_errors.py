@@ -14,13 +14,13 @@ from lightlib.checkpoint.file import pickles
 from lightlib.checkpoint.file.records import CorruptionError
 from lightlib.conventions import active
 from lightlib.errors import CheckpointError, CheckpointWriteError, shown
+from lightlib.translations import fix_for_import
 
 _COMPLETE_FILE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
 _ANOTHER = "use another checkpoint; this one is truncated, damaged, or not a checkpoint."
 _PLAIN_VALUES = "tensors and plain values; only with compat do files also hold hyperparameters that are objects."
 _VARIABLE = "Where the call cannot be changed, set TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1."
 _SHOWN = 6  # of the objects that need trust
-_LIGHTNINGS = ("lightning", "pytorch_lightning", "lightning_fabric")
 _TRUST = (
     "if you trust the source of the file, pass trust=True to lightlib.checkpoint.load, or weights_only=False to fit "
     "and load_from_checkpoint; it may run any code."
@@ -71,8 +71,8 @@ def _missing_class(name: str, error: ImportError | AttributeError) -> Checkpoint
     module = (getattr(error, "name", None) or "") if isinstance(error, ImportError) else ""
     root = module.partition(".")[0]
     fix = "run it where the classes of these objects can be imported by the same names."
-    if root in _LIGHTNINGS:
-        fix = "start the program by `lightlib compat run …`, or call lightlib.compat.install() first."
+    if translated := fix_for_import(str(error), in_command=False):
+        fix = translated
     elif root:
         fix = f"install `{root}`, or add its folder to PYTHONPATH."
     return CheckpointError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 
-from lightlib import compat
+from lightlib import translations
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.work.folder import ExperimentFolder
 
@@ -55,10 +54,8 @@ def near(path: Path | str) -> Path | str:
 
 
 def command(*words: str) -> str:
-    """Return a command line of `lightlib experiment`, under Lightning's names if this process was started so."""
-    switched_on = str(compat.SHIMS) in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    start = ["compat", "run", "-m", "lightlib"] if switched_on else []
-    return shlex.join(["lightlib", *start, "experiment", *words])
+    """Return a command line of `lightlib experiment`, under another framework's names if this process has them."""
+    return shlex.join(["lightlib", *translations.start_of_commands(), "experiment", *words])
 
 
 def worker_of(folder: ExperimentFolder) -> str:

@@ -7,8 +7,8 @@ import sys
 
 from lightlib.config.errors.invocation import Invocation, Setting, assignment, imported, plain
 from lightlib.config.errors.parser_message import ParserMessage, split_types
-from lightlib.core.setup.lightning_objects import fix_for_missing
 from lightlib.errors import MisconfigurationException, closest
+from lightlib.translations import fix_for_import
 
 _EXAMPLES = {"int": "10", "float": "0.1", "bool": "true", "str": "text", "NoneType": "null", "dict": "{name: …}"}
 # Reasons that only name the expected type.
@@ -43,7 +43,7 @@ def wrong_value(message: ParserMessage, invocation: Invocation) -> Misconfigurat
         if "'*' entry" in reason:
             fix = f"--allow {value.rpartition('.')[0]}, if you trust it and this configuration."
     elif class_path:
-        fix = fix_for_missing(reason)
+        fix = fix_for_import(reason)
     return MisconfigurationException(
         f"{name} got {shown}{location.text}{reason}.{f' Did you mean {meant!r}?' if meant else ''}",
         expected=expected,

@@ -14,7 +14,6 @@ from lightlib.conventions import tolerate
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import overrides
-from lightlib.core.setup.lightning_objects import fix_for_lightnings
 from lightlib.data.arrays import (
     IndexedBatches,
     NumpyBatches,
@@ -28,6 +27,7 @@ from lightlib.data.arrays import (
 )
 from lightlib.data.combined import CombinedLoader, holds_loaders, length
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
+from lightlib.translations import fix_for
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -47,7 +47,7 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
             expected="an instance of lightlib.DataModule.",
             fix=f"datamodule={datamodule.__name__}()"
             if isinstance(datamodule, type)
-            else fix_for_lightnings(type(datamodule)) or "subclass lightlib.DataModule, or pass loaders.",
+            else fix_for(type(datamodule)) or "subclass lightlib.DataModule, or pass loaders.",
         )
     names = dict.fromkeys(loaders) if len(loaders) > 1 else dict.fromkeys(loaders, "dataloaders")
     given = {names[name] or name: value for name, value in loaders.items() if value is not None}
@@ -119,7 +119,7 @@ def _instead(value: Any, where: str) -> str:
         return f"the module comes first: trainer.fit(module, {where}=loader)"
     if callable(value) and hasattr(value, "__name__"):
         return f"call it: {where}={value.__name__}()"
-    return fix_for_lightnings(kind)
+    return fix_for(kind)
 
 
 def find(

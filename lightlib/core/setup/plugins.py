@@ -13,7 +13,6 @@ from typing import Any
 from lightlib import loggers, registry
 from lightlib.conventions import active
 from lightlib.core.progress.plan import Intervals, Plan
-from lightlib.core.setup.lightning_objects import fix_for_lightnings
 from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
 from lightlib.core.setup.signatures import LOGGER_METHODS, check_signatures
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
@@ -25,6 +24,7 @@ from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler
 from lightlib.strategies.plugin import StrategyPlugin
 from lightlib.strategies.strategy import Strategy
+from lightlib.translations import fix_for
 
 Plugin = Precision | Environment | SLURMEnvironment | StrategyPlugin | str
 
@@ -238,7 +238,7 @@ def profiler_of(given: Any) -> Any:
 
 def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str:
     is_class = isinstance(given, type) and issubclass(given, base)
-    if foreign := fix_for_lightnings(given):
+    if foreign := fix_for(given):
         return foreign
     return f"Trainer({argument}={given.__name__}({arguments}))" if is_class else ""
 

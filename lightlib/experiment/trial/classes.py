@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from lightlib.core.setup.lightning_objects import fix_for_missing
+from lightlib import translations
 from lightlib.errors import MisconfigurationException, nearest
 from lightlib.experiment.trial.modules import first_on_path
 
@@ -87,10 +87,9 @@ def parameters(path: str, context: Path) -> Parameters:
         >>> parameters("torch.optim.SGD", Path(".")).takes_any
         False
     """
-    from lightlib.config.names import translate  # optional: jsonargparse, which is slow to import
-    from lightlib.config.parser import LightningArgumentParser  # optional: likewise
+    from lightlib.config.parser import LightningArgumentParser  # optional: jsonargparse, which is slow to import
 
-    kind = imported(translate(path), context, path)
+    kind = imported(translations.class_path(path), context, path)
     with first_on_path(context):
         parser = LightningArgumentParser(exit_on_error=False)
         add = parser.add_class_arguments if isinstance(kind, type) else parser.add_function_arguments
@@ -120,7 +119,7 @@ def imported(path: str, context: Path, written: str = "") -> Any:
             raise MisconfigurationException(
                 f"{written or path!r} cannot be imported: {type(error).__name__}: {error}",
                 expected=f"module.Class, which can be imported in {context}.",
-                fix=fix_for_missing(str(error)) or "correct the class path, or the error in the module.",
+                fix=translations.fix_for_import(str(error)) or "correct the class path, or the error in the module.",
             ) from error
 
 

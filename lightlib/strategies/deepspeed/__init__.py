@@ -7,4 +7,4 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy.lightning_names(__name__)
+    __getattr__ = lazy.translated_names(__name__)

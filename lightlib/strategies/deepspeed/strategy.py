@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, UnknownNameError, is_ours
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import batch_norm, state
@@ -399,7 +399,7 @@ def _check(module: nn.Module) -> None:
             fix="leave automatic_optimization as it is, or strategy='fsdp'.",
         )
     backward = getattr(type(module), "backward", None)
-    if backward is not None and not str(backward.__module__).startswith("lightlib."):
+    if backward is not None and not is_ours(str(backward.__module__)):
         raise MisconfigurationException(
             f"{type(module).__name__} has a `backward` of its own, which DeepSpeed's engine would not call.",
             expected="the engine's backward.",

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import FOLDERS, MisconfigurationException
 from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError, Call
 from lightlib.torch_private import answered, flattened, shadowed
 
 RULE = "in a pipeline, a step calls the pipelined part exactly once, and no parameter is used before that call."
-_NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen")
+_NOT_THE_USERS = (str(Path(torch.__file__).parent), *FOLDERS, "<frozen")
 
 
 class _Stopped(BaseException):

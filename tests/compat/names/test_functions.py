@@ -166,7 +166,7 @@ def test_reasons_to_skip_a_test(monkeypatch):  # litgpt
 
 @pytest.mark.parametrize("name", ["_NotYetLoadedTensor", "_ResultMetric", "_SubprocessScriptLauncher"])
 def test_classes_that_nothing_is_an_instance_of(name):
-    from lightlib.compat import objects
+    from lightlib_lightning import objects
 
     place, _, ours = objects.PRIVATE[name].partition(":")
     kind = getattr(__import__(place, fromlist=[ours]), ours)

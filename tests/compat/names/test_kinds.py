@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lightlib import compat
-from lightlib.compat import absent, objects
-from lightlib.compat.absent import Absent
+from lightlib_lightning import absent, objects
+from lightlib_lightning.absent import Absent
 from scripts.lightning_paths import kind_of
 
 # A sweep over Lightning 2.6.6 (scripts/lightning_paths.py): names by kind, and by path where those differ.

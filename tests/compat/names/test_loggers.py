@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from lightlib import compat, report
-from lightlib.compat import loggers
+from lightlib_lightning import loggers
 
 NAMES = ["lightning", "lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning_fabric"]
 

@@ -13,11 +13,12 @@ import pytest
 
 import lightlib
 from lightlib import compat
-from lightlib.compat import members, objects
-from lightlib.compat.internals import connectors, loops, served
-from lightlib.compat.tools.lacking import lacking, listed
 from lightlib.errors import MisconfigurationException
 from lightlib.report import LightlibWarning
+from lightlib_lightning import objects
+from lightlib_lightning.check import members
+from lightlib_lightning.internals import connectors, loops, served
+from lightlib_lightning.tools.lacking import lacking, listed
 from tests.runs.quiet import QUIET
 
 RECORDED = json.loads((Path(__file__).parent / "private_classes_2_6.json").read_text("utf-8"))

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import lightlib
-from lightlib.compat.plugins import registries
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.plugins import registries
 from tests.processes.ranks import ranks
 
-LIST = json.loads(resources.files("lightlib.compat").joinpath("statuses.json").read_text("utf-8"))
+LIST = json.loads(resources.files("lightlib_lightning").joinpath("statuses.json").read_text("utf-8"))
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 QUIET |= {"accelerator": "cpu", "max_epochs": 1}
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from lightlib import Trainer
-from lightlib.compat.tools import commands
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.tools import commands
 
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import lightlib
-from lightlib.compat.plugins.double import LightningDoublePrecisionModule
-from lightlib.compat.tools import deepspeed_files
 from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib_lightning.plugins.double import LightningDoublePrecisionModule
+from lightlib_lightning.tools import deepspeed_files
 
 
 class Net(lightlib.Module):

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lightlib import compat
-from lightlib.compat.tools.old_pickles import pl_legacy_patch
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.tools.old_pickles import pl_legacy_patch
 from tests.compatibility.lightning_old import STORED
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import lightlib
-from lightlib.compat.demos import BoringModel
-from lightlib.compat.tools import collectives, fabric_loggers, measures, mnist_demo, parsing, text_demos, values
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies import SingleDeviceStrategy
+from lightlib_lightning.demos import BoringModel
+from lightlib_lightning.tools import collectives, fabric_loggers, measures, mnist_demo, parsing, text_demos, values
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
 
@@ -200,7 +200,7 @@ def test_the_loggers_of_fabric_have_lightnings_class_tree(name, tmp_path):
 
 
 def test_columns_of_the_rich_bar():
-    rich_columns = pytest.importorskip("lightlib.compat.tools.rich_columns")
+    rich_columns = pytest.importorskip("lightlib_lightning.tools.rich_columns")
     trainer = SimpleNamespace(training=True, sanity_checking=False)
     metrics = rich_columns.MetricsTextColumn(trainer, "white", " | ", ".2f")
     metrics.update({"loss": 0.5, "name": "x"})

@@ -6,9 +6,9 @@ import json
 import sys
 
 if sys.argv[2] == "compat":
-    import lightlib.compat
+    import lightlib_lightning
 
-    lightlib.compat.install()
+    lightlib_lightning.install()
     import lightning as L
 else:
     import lightlib as L  # as with an import of one of the two

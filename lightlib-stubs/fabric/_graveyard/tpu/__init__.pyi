@@ -1,6 +1,6 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.plugins.registries import _StrategyRegistry
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.registries import _StrategyRegistry
 from lightning_utilities.core.rank_zero import rank_zero_deprecation
 __all__ = ['SingleDeviceXLAStrategy', 'SingleTPUStrategy', 'TPUAccelerator', 'TPUBf16Precision', 'TPUPrecision', 'XLAAccelerator', 'XLABf16Precision', 'XLAPrecision', '_StrategyRegistry', 'rank_zero_deprecation']
 class SingleDeviceXLAStrategy(Absent): ...

@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.registries import _AcceleratorRegistry, _register_classes, call_register_accelerators
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.plugins.registries import _AcceleratorRegistry, _register_classes, call_register_accelerators
 __all__ = ['MisconfigurationException', '_AcceleratorRegistry', '_register_classes', 'call_register_accelerators']

@@ -1,7 +1,7 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.environments import ClusterEnvironment, KubeflowEnvironment, LSFEnvironment, LightningEnvironment, MPIEnvironment, TorchElasticEnvironment
 from lightlib.fabric.plugins.environments import cluster_environment, kubeflow, lightning, lsf, mpi, slurm, torchelastic, xla
 from lightlib.launch import SLURMEnvironment
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.environments import ClusterEnvironment, KubeflowEnvironment, LSFEnvironment, LightningEnvironment, MPIEnvironment, TorchElasticEnvironment
 __all__ = ['ClusterEnvironment', 'KubeflowEnvironment', 'LSFEnvironment', 'LightningEnvironment', 'MPIEnvironment', 'SLURMEnvironment', 'TorchElasticEnvironment', 'XLAEnvironment', 'cluster_environment', 'kubeflow', 'lightning', 'lsf', 'mpi', 'slurm', 'torchelastic', 'xla']
 class XLAEnvironment(Absent): ...

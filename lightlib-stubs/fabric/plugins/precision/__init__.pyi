@@ -1,9 +1,9 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.plugins.layer_precision import BitsandbytesPrecision, TransformerEnginePrecision
-from lightlib.compat.plugins.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
-from lightlib.compat.plugins.strategy_precision import DeepSpeedPrecision, FSDPPrecision
 from lightlib.fabric.plugins.precision import amp, bitsandbytes, deepspeed, double, fsdp, half, precision, tpu, tpu_bf16, transformer_engine, utils, xla, xlabf16
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.layer_precision import BitsandbytesPrecision, TransformerEnginePrecision
+from lightlib_lightning.plugins.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
+from lightlib_lightning.plugins.strategy_precision import DeepSpeedPrecision, FSDPPrecision
 __all__ = ['BitsandbytesPrecision', 'DeepSpeedPrecision', 'DoublePrecision', 'FSDPPrecision', 'HalfPrecision', 'MixedPrecision', 'Precision', 'TPUBf16Precision', 'TPUPrecision', 'TransformerEnginePrecision', 'XLABf16Precision', 'XLAPrecision', 'amp', 'bitsandbytes', 'deepspeed', 'double', 'fsdp', 'half', 'precision', 'tpu', 'tpu_bf16', 'transformer_engine', 'utils', 'xla', 'xlabf16']
 class TPUBf16Precision(Absent): ...
 class TPUPrecision(Absent): ...

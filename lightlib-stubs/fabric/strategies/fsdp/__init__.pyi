@@ -1,15 +1,15 @@
 # Written by scripts/typing_stubs.py --write.
 from lightlib.accelerators import Accelerator
-from lightlib.compat.environments import ClusterEnvironment
-from lightlib.compat.internals.functions import METADATA_FILENAME as _METADATA_FILENAME, Sharded as _Sharded, Stateful as _Stateful, SubprocessScriptLauncher as _SubprocessScriptLauncher, apply_filter as _apply_filter, is_initialized as _distributed_is_initialized, backend_for as _get_default_process_group_backend_for_device, full_state_dict as _get_full_state_dict_context, init_connection as _init_dist_connection, lazy_load as _lazy_load, move_state as _move_state_into, checkpoint_activations as _setup_activation_checkpointing, all_reduce_if_initialized as _sync_ddp_if_available, check_keys as _validate_keys_for_strict_loading
-from lightlib.compat.plugins.io import CheckpointIO
-from lightlib.compat.plugins.precision import Precision
-from lightlib.compat.plugins.registries import _StrategyRegistry
-from lightlib.compat.plugins.strategies import FSDPStrategy, ParallelStrategy
-from lightlib.compat.plugins.strategy_precision import FSDPPrecision
-from lightlib.compat.tools.seeds import reset_seed
-from lightlib.compat.types import TBroadcast, _PATH
 from lightlib.strategies.group.process_group import DEFAULT_TIMEOUT as default_pg_timeout
+from lightlib_lightning.environments import ClusterEnvironment
+from lightlib_lightning.internals.functions import METADATA_FILENAME as _METADATA_FILENAME, Sharded as _Sharded, Stateful as _Stateful, SubprocessScriptLauncher as _SubprocessScriptLauncher, apply_filter as _apply_filter, is_initialized as _distributed_is_initialized, backend_for as _get_default_process_group_backend_for_device, full_state_dict as _get_full_state_dict_context, init_connection as _init_dist_connection, lazy_load as _lazy_load, move_state as _move_state_into, checkpoint_activations as _setup_activation_checkpointing, all_reduce_if_initialized as _sync_ddp_if_available, check_keys as _validate_keys_for_strict_loading
+from lightlib_lightning.plugins.io import CheckpointIO
+from lightlib_lightning.plugins.precision import Precision
+from lightlib_lightning.plugins.registries import _StrategyRegistry
+from lightlib_lightning.plugins.strategies import FSDPStrategy, ParallelStrategy
+from lightlib_lightning.plugins.strategy_precision import FSDPPrecision
+from lightlib_lightning.tools.seeds import reset_seed
+from lightlib_lightning.types import TBroadcast, _PATH
 from lightning_utilities.core.imports import RequirementCache
 from lightning_utilities.core.rank_zero import rank_zero_deprecation, rank_zero_only, rank_zero_warn, rank_zero_only as utils_rank_zero_only
 from torch.distributed import ReduceOp

@@ -1,3 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.registries import _StrategyRegistry
+from lightlib_lightning.plugins.registries import _StrategyRegistry
 __all__ = ['_StrategyRegistry']

@@ -1,5 +1,5 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.tools.small_functions import move_data_to_device
-from lightlib.compat.types import _DEVICE
+from lightlib_lightning.tools.small_functions import move_data_to_device
+from lightlib_lightning.types import _DEVICE
 from lightning_utilities.core.apply_func import apply_to_collection
 __all__ = ['_DEVICE', 'apply_to_collection', 'move_data_to_device']

@@ -1,3 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.io import CheckpointIO
+from lightlib_lightning.plugins.io import CheckpointIO
 __all__ = ['CheckpointIO']

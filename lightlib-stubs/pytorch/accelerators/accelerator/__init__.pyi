@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
 from lightlib.accelerators import Accelerator
-from lightlib.compat.types import _DEVICE
+from lightlib_lightning.types import _DEVICE
 __all__ = ['Accelerator', '_DEVICE']

@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
 from lightlib.callbacks import Checkpoint
-from lightlib.compat.internals.logged import scan_checkpoints as _scan_checkpoints, version as _version
+from lightlib_lightning.internals.logged import scan_checkpoints as _scan_checkpoints, version as _version
 __all__ = ['Checkpoint', '_scan_checkpoints', '_version']

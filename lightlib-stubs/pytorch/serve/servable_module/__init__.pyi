@@ -1,3 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.tools.serving import ServableModule
+from lightlib_lightning.tools.serving import ServableModule
 __all__ = ['ServableModule']

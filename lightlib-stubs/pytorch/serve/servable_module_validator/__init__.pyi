@@ -1,5 +1,5 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.tools.serving import ServableModule
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.tools.serving import ServableModule
 __all__ = ['ServableModule', 'ServableModuleValidator']
 class ServableModuleValidator(Absent): ...

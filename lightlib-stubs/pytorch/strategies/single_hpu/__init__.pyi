@@ -1,5 +1,5 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
+from lightlib_lightning.absent import Absent
 __all__ = ['HPUAccelerator', 'HPUCheckpointIO', 'HPUParallelStrategy', 'HPUPrecisionPlugin', 'SingleHPUStrategy']
 class HPUAccelerator(Absent): ...
 class HPUCheckpointIO(Absent): ...

@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.internals.connectors import LoggerConnector as _LoggerConnector
 from lightlib.trainer.connectors.logger_connector import fx_validator, logger_connector, result
+from lightlib_lightning.internals.connectors import LoggerConnector as _LoggerConnector
 __all__ = ['_LoggerConnector', 'fx_validator', 'logger_connector', 'result']

@@ -1,5 +1,5 @@
 """Gives way to lightlib's module tree on the first import of `lightning`."""
 
-from lightlib import compat
+import lightlib_lightning
 
-compat.replace(__name__)
+lightlib_lightning.replace(__name__)

@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.tools.collectives import Collective
-from lightlib.compat.tools.values import CollectibleGroup
+from lightlib_lightning.tools.collectives import Collective
+from lightlib_lightning.tools.values import CollectibleGroup
 __all__ = ['CollectibleGroup', 'Collective']

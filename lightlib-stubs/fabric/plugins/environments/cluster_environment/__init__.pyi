@@ -1,3 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.environments import ClusterEnvironment
+from lightlib_lightning.environments import ClusterEnvironment
 __all__ = ['ClusterEnvironment']

@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.environments import ClusterEnvironment, KubeflowEnvironment
-from lightlib.compat.loggers import log
+from lightlib_lightning.environments import ClusterEnvironment, KubeflowEnvironment
+from lightlib_lightning.loggers import log
 __all__ = ['ClusterEnvironment', 'KubeflowEnvironment', 'log']

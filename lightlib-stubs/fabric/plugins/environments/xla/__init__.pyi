@@ -1,7 +1,7 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.environments import ClusterEnvironment
-from lightlib.compat.loggers import log
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.environments import ClusterEnvironment
+from lightlib_lightning.loggers import log
 __all__ = ['ClusterEnvironment', 'XLAAccelerator', 'XLAEnvironment', '_XLA_AVAILABLE', '_XLA_GREATER_EQUAL_2_1', 'log']
 class XLAAccelerator(Absent): ...
 class XLAEnvironment(Absent): ...

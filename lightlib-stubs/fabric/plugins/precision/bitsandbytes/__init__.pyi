@@ -1,8 +1,8 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.loggers import log
-from lightlib.compat.plugins.layer_precision import BitsandbytesPrecision
-from lightlib.compat.plugins.precision import Precision
-from lightlib.compat.types import _DEVICE
+from lightlib_lightning.loggers import log
+from lightlib_lightning.plugins.layer_precision import BitsandbytesPrecision
+from lightlib_lightning.plugins.precision import Precision
+from lightlib_lightning.types import _DEVICE
 from lightning_utilities.core.apply_func import apply_to_collection
 from lightning_utilities.core.imports import RequirementCache
 __all__ = ['BitsandbytesPrecision', 'Precision', 'RequirementCache', '_BITSANDBYTES_AVAILABLE', '_DEVICE', 'apply_to_collection', 'log']

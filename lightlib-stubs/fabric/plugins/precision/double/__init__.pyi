@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.precision import DoublePrecision, Precision
+from lightlib_lightning.plugins.precision import DoublePrecision, Precision
 from lightning_utilities.core.apply_func import apply_to_collection
 __all__ = ['DoublePrecision', 'Precision', 'apply_to_collection']

@@ -1,7 +1,7 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.precision import Precision
-from lightlib.compat.plugins.strategy_precision import FSDPPrecision
-from lightlib.compat.tools.values import Optimizable
+from lightlib_lightning.plugins.precision import Precision
+from lightlib_lightning.plugins.strategy_precision import FSDPPrecision
+from lightlib_lightning.tools.values import Optimizable
 from lightning_utilities.core.apply_func import apply_to_collection
 from lightning_utilities.core.rank_zero import rank_zero_warn
 __all__ = ['FSDPPrecision', 'Optimizable', 'Precision', 'apply_to_collection', 'rank_zero_warn']

@@ -1,5 +1,5 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.tools.closures import AbstractClosure, OutputResult
-from lightlib.compat.types import T
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.tools.closures import AbstractClosure, OutputResult
+from lightlib_lightning.types import T
 __all__ = ['AbstractClosure', 'MisconfigurationException', 'OutputResult', 'T']

@@ -1,3 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.io import TorchCheckpointIO
+from lightlib_lightning.plugins.io import TorchCheckpointIO
 __all__ = ['TorchCheckpointIO']

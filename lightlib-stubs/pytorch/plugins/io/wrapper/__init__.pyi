@@ -1,3 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.io import CheckpointIO, _WrappingCheckpointIO
+from lightlib_lightning.plugins.io import CheckpointIO, _WrappingCheckpointIO
 __all__ = ['CheckpointIO', '_WrappingCheckpointIO']

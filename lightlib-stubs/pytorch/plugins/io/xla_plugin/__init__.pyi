@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
+from lightlib_lightning.absent import Absent
 __all__ = ['XLACheckpointIO']
 class XLACheckpointIO(Absent): ...

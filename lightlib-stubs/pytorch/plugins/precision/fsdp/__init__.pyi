@@ -1,8 +1,8 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.precision import Precision
-from lightlib.compat.plugins.strategy_precision import FSDPPrecision as FSDPMixedPrecisionPlugin, FSDPPrecision, FSDPPrecision as FSDPPrecisionPlugin
-from lightlib.compat.tools.values import Optimizable
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.plugins.precision import Precision
+from lightlib_lightning.plugins.strategy_precision import FSDPPrecision as FSDPMixedPrecisionPlugin, FSDPPrecision, FSDPPrecision as FSDPPrecisionPlugin
+from lightlib_lightning.tools.values import Optimizable
 from lightning_utilities.core.apply_func import apply_to_collection
 from lightning_utilities.core.rank_zero import rank_zero_warn
 __all__ = ['FSDPMixedPrecisionPlugin', 'FSDPPrecision', 'FSDPPrecisionPlugin', 'MisconfigurationException', 'Optimizable', 'Precision', 'apply_to_collection', 'rank_zero_warn']

@@ -1,4 +1,4 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.plugins.precision import HalfPrecision, HalfPrecision as HalfPrecisionPlugin, Precision
+from lightlib_lightning.plugins.precision import HalfPrecision, HalfPrecision as HalfPrecisionPlugin, Precision
 from lightning_utilities.core.apply_func import apply_to_collection
 __all__ = ['HalfPrecision', 'HalfPrecisionPlugin', 'Precision', 'apply_to_collection']

@@ -1,8 +1,8 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib.compat.absent import Absent
-from lightlib.compat.plugins.precision import Precision
-from lightlib.compat.tools.values import Optimizable
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.precision import Precision
+from lightlib_lightning.tools.values import Optimizable
 __all__ = ['MisconfigurationException', 'Optimizable', 'Precision', 'XLAPrecision', 'XLAPrecisionPlugin', '_XLA_AVAILABLE']
 class XLAPrecision(Absent): ...
 class XLAPrecisionPlugin(Absent): ...

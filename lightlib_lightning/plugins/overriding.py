@@ -1,0 +1,92 @@
+"""User classes of Lightning's kind: which methods they override; completes those from scratch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lightlib import strategies as ours
+from lightlib.errors import MisconfigurationException, is_ours
+
+__all__ = ["check_same", "complete", "overridden", "refuse", "two_protocols"]
+
+
+def overridden(instance: object, names: Iterable[str]) -> list[str]:
+    """Return those of `names` that the class of `instance` overrides outside of lightlib.
+
+    Example:
+        >>> from collections import Counter
+        >>> overridden(Counter(), ["update", "pop"])
+        ['update']
+    """
+    return [name for name in names if _is_by_user(type(instance), name)]
+
+
+def _is_by_user(kind: type, name: str) -> bool:
+    owner = next((one for one in kind.__mro__ if name in vars(one)), None)
+    return owner is not None and owner.__module__ != "builtins" and not is_ours(owner.__module__)
+
+
+def refuse(kind: type, name: str, instead: str) -> MisconfigurationException:
+    """Return the error for an override that cannot be honoured."""
+    return MisconfigurationException(
+        f"{kind.__name__} overrides `{name}`, which lightlib does not call.",
+        expected=f"a subclass that leaves `{name}` to lightlib.",
+        fix=instead,
+    )
+
+
+def check_same(given: Any, module: Any, method: str, owner: Any) -> None:
+    """Raise if a method of the user replaces the module, which lightlib does not do."""
+    if given is not module:
+        raise MisconfigurationException(
+            f"{type(owner).__name__}.{method} returned another module, a {type(given).__name__}.",
+            expected="the same module, changed in place.",
+            fix="change the layers of the module and return it.",
+        )
+
+
+def two_protocols(kind: type, name: str, is_ours: Callable[[tuple[Any, ...]], bool], other: Callable[..., Any]) -> None:
+    """Let a method that `kind` defines under Lightning's protocol receive lightlib's calls of that name, too.
+
+    Args:
+        kind: A user's class.
+        name: The method; nothing changes if the class does not define it.
+        is_ours: Whether positional arguments are those of lightlib's call.
+        other: Called for those, as ``other(instance, *args)``.
+    """
+    method = vars(kind).get(name)
+    if not callable(method):
+        return
+
+    @functools.wraps(method)
+    def dispatched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_ours(args):
+            return other(self, *args, **kwargs)
+        return method(self, *args, **kwargs)
+
+    setattr(kind, name, dispatched)
+
+
+@functools.cache
+def complete(kind: type) -> type:
+    """Return a subclass of a strategy that was written from scratch, with lightlib's part of one device or of DDP."""
+    if is_ours(kind.__module__):
+        raise TypeError(f"{kind.__name__} is abstract: make an object of a subclass, such as DDPStrategy")
+    base = ours.DDPStrategy if hasattr(kind, "is_parallel") else ours.SingleDeviceStrategy
+    members: dict[str, Any] = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
+    members["from_scratch"] = True
+    return type(kind.__name__, (kind, base), {**members, "__reduce__": lambda self: _pickled(self, kind)})
+
+
+def _pickled(strategy: Any, kind: type) -> tuple[Any, ...]:
+    return _empty, (kind,), strategy.__getstate__()
+
+
+def _empty(kind: type) -> Any:
+    return object.__new__(complete(kind))

@@ -1,0 +1,5 @@
+"""Gives way to lightlib's module tree on the first import of `lightning_fabric`."""
+
+import lightlib_lightning as compat
+
+compat.replace(__name__)

@@ -1,0 +1,5 @@
+"""Gives way to lightlib's module tree on the first import of `pytorch_lightning`."""
+
+import lightlib_lightning as compat
+
+compat.replace(__name__)
