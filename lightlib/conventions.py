@@ -1,29 +1,26 @@
-"""Conventions: switches for places where Lightning behaves otherwise, and its private names."""
+"""Conventions: variants of the loop and of the checks that another package may choose, and its private names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lightlib import report
 from lightlib.errors import LightlibError
 
 __all__ = [
-    "LIGHTLIB", "LIGHTNING", "Conventions", "active", "assigned", "following", "inspect_callback", "internal",
-    "serve_internals", "tolerate", "use",
+    "LIGHTLIB", "Conventions", "Leniency", "Order", "assigned", "chosen", "following", "inspect_callback", "internal",
+    "leniency", "order", "serve_internals", "use",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Conventions:
-    """Choices of a run where Lightning and lightlib differ; the defaults are lightlib's.
-
-    All of them are read while a run is set up, before its first batch.
+class Order:
+    """Variants of the loop; the defaults are lightlib's. A run reads them while it is set up, as `run.order`.
 
     Attributes:
-        lenient: Mistakes that Lightning accepts are warnings instead of errors; see :func:`tolerate`.
         loads_late: Loaders are requested when they are needed, after `configure_optimizers`: those of validation within
             the sanity check, with its random generators, and those of training after it.
         restores_early: The state of the data module is loaded after `on_load_checkpoint` of the module, and the states
@@ -35,8 +32,6 @@ class Conventions:
             its schedules step.
         steps_early: Schedules that step with epochs do so before the `on_train_batch_end` of the last batch.
         checks_always: A sanity check runs also before a run that is resumed.
-        keeps_objects: Hyperparameters that are no plain values are stored in checkpoints, which then are not read
-            without `weights_only=False`.
         draws_globally: The model summary runs the example input with the random generators of the program.
         notes_indices: A prediction notes the indices of its samples.
         keeps_arrays: NumPy arrays in batches reach the steps as they are, and do not become tensors.
@@ -50,7 +45,6 @@ class Conventions:
         fails_as_failed: A run that an exception ends has the status "failed" instead of "interrupted".
     """
 
-    lenient: bool = False
     loads_late: bool = False
     restores_early: bool = False
     counts_left: bool = False
@@ -58,7 +52,6 @@ class Conventions:
     counts_all: bool = False
     steps_early: bool = False
     checks_always: bool = False
-    keeps_objects: bool = False
     draws_globally: bool = False
     notes_indices: bool = False
     keeps_arrays: bool = False
@@ -69,72 +62,84 @@ class Conventions:
     fails_as_failed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Leniency:
+    """Checks that a program may fail; the defaults are lightlib's.
+
+    Attributes:
+        warns: Mistakes that can be survived are warnings instead of errors.
+        keeps_objects: Hyperparameters that are no plain values are stored in checkpoints, which then are not read
+            without `weights_only=False`.
+    """
+
+    warns: bool = False
+    keeps_objects: bool = False
+
+    def tolerate(self, error: LightlibError, instead: str) -> None:
+        """Raise the error, or warn once with the behaviour of this run.
+
+        Args:
+            error: The error, with the problem, the expectation and the fix.
+            instead: The effect of the mistake without the error, as a clause: ``"nothing is validated"``.
+        """
+        if not self.warns:
+            raise error
+        report.warn_once(str(error), f"{error}\n  As in Lightning, {instead}; without compat this is an error.")
+
+
+@dataclass(frozen=True, slots=True)
+class Conventions:
+    """The order and the leniency of the runs of a process.
+
+    Example:
+        >>> with following(Conventions(leniency=Leniency(warns=True))):
+        ...     leniency().warns
+        True
+        >>> leniency().warns
+        False
+    """
+
+    order: Order = field(default_factory=Order)
+    leniency: Leniency = field(default_factory=Leniency)
+
+
 LIGHTLIB = Conventions()
-LIGHTNING = Conventions(
-    lenient=True,
-    loads_late=True,
-    restores_early=True,
-    counts_left=True,
-    clears_late=True,
-    counts_all=True,
-    steps_early=True,
-    checks_always=True,
-    keeps_objects=True,
-    draws_globally=True,
-    notes_indices=True,
-    keeps_arrays=True,
-    stops_at_length=True,
-    replaces_samplers=True,
-    logs_behind=True,
-    teardown_always=False,
-    fails_as_failed=False,
-)
-_active = LIGHTLIB
+_chosen = LIGHTLIB
 _internals: Callable[[Any, str], Any] | None = None
 _assign: Callable[[Any, str, Any], None] | None = None
 _inspect: Callable[[Any], None] | None = None
 
 
-def active() -> Conventions:
-    """Return the conventions of this process: lightlib's, or Lightning's after `lightlib.compat.install()`."""
-    return _active
-
-
 def use(conventions: Conventions) -> None:
     """Make the runs that begin from now on follow these conventions."""
-    global _active  # noqa: PLW0603  one value for the process, set once
-    _active = conventions
+    global _chosen  # noqa: PLW0603  one value for the process, set once
+    _chosen = conventions
+
+
+def chosen() -> Conventions:
+    """Return the conventions of this process: lightlib's, if no other package has set its own."""
+    return _chosen
+
+
+def order() -> Order:
+    """Return the order of a run that begins now. A run keeps it as `run.order`."""
+    return _chosen.order
+
+
+def leniency() -> Leniency:
+    """Return the leniency of the checks, which are made inside and outside of runs."""
+    return _chosen.leniency
 
 
 @contextmanager
 def following(conventions: Conventions) -> Iterator[None]:
-    """Follow these conventions in a block.
-
-    Example:
-        >>> with following(LIGHTNING):
-        ...     active().lenient
-        True
-        >>> active().lenient
-        False
-    """
-    before = active()
+    """Follow these conventions in a block."""
+    before = chosen()
     use(conventions)
     try:
         yield
     finally:
         use(before)
-
-
-def tolerate(error: LightlibError, instead: str) -> None:
-    """Raise the error; under lenient conventions warn once, with the behaviour of this run.
-
-    Args:
-        error: The error, with the problem, the expectation and the fix.
-        instead: What happens without the error, as a clause: ``"nothing is validated"``.
-    """
-    if not _active.lenient:
-        raise error
-    report.warn_once(str(error), f"{error}\n  As in Lightning, {instead}; without compat this is an error.")
 
 
 def serve_internals(

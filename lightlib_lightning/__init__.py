@@ -17,6 +17,7 @@ from lightlib import conventions, registry, report
 from lightlib.errors import MisconfigurationException
 from lightlib.version import __version__
 from lightlib_lightning import loggers
+from lightlib_lightning.conventions import LIGHTNING
 from lightlib_lightning.finder import ROOTS, CompatModule, Finder
 
 __all__ = [
@@ -73,7 +74,7 @@ def install() -> None:
 
 def _switch() -> None:
     sys.meta_path.insert(0, Finder())
-    conventions.use(conventions.LIGHTNING)
+    conventions.use(LIGHTNING)
     conventions.serve_internals(_internal, _set_internal, _inspect)
     registry.substitute_by(_of_lightnings_kind)
     report.share_rank()

@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from lightlib.config.names import GROUPS, classes_of
-from lightlib.conventions import active
+from lightlib.conventions import leniency
 from lightlib.errors import MisconfigurationException, nearest
 from lightlib_lightning import absent, missing, objects
 from lightlib_lightning.finder import ROOTS, canonical
@@ -58,7 +58,7 @@ def kind_of(path: str) -> str:
     """Return the class of Lightning's kind for one of ours; under compat programs ask for their type."""
     package, _, name = path.rpartition(".")
     theirs = {"lightlib.precision": "plugins", "lightlib.strategies": "strategies"}.get(package)
-    target = objects.provided(canonical(f"lightning.pytorch.{theirs}"), name) if theirs and active().lenient else None
+    target = objects.provided(canonical(f"lightning.pytorch.{theirs}"), name) if theirs and leniency().warns else None
     return target.replace(":", ".") if target else path
 
 

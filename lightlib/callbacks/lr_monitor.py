@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_receiver
-from lightlib.conventions import active
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class LearningRateMonitor(Callback):
         if self.logging_interval == "epoch" or not every or step % every or step == self._logged_step:
             return
         self._logged_step = step
-        self._log(trainer, ("step",), trainer.progress.step if active().logs_behind else step)
+        self._log(trainer, ("step",), trainer.progress.step if _behind(trainer) else step)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.run is not None:
@@ -157,7 +156,7 @@ class LearningRateMonitor(Callback):
 def _logs_no_step(trainer: Trainer) -> bool:
     """Whether no step of the epoch that begins is logged; of unknown length, it has at least one."""
     every, step, plan = trainer.log_every_n_steps, trainer.global_step, trainer.plan
-    if not every or plan is None or active().logs_behind:
+    if not every or plan is None or _behind(trainer):
         return False
     batches = plan.num_batches
     steps = 1 if batches == math.inf else math.ceil(batches / plan.accumulation(trainer.progress.epoch))
@@ -188,3 +187,7 @@ def _named_groups(optimizer: Optimizer) -> list[tuple[str, dict[str, Any]]]:
             fix='change "name" in the groups in configure_optimizers.',
         )
     return list(zip((f"/{name}" for name in names), groups, strict=True))
+
+
+def _behind(trainer: Trainer) -> bool:
+    return trainer.run is not None and trainer.run.order.logs_behind

@@ -14,7 +14,7 @@ from lightlib.checkpoint.file.read_errors import unreachable
 from lightlib.checkpoint.lightning_upgrades import upgraded
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
-from lightlib.conventions import active
+from lightlib.conventions import leniency
 from lightlib.errors import CheckpointError, closest, nearest
 
 FORMATS = ("file", "directory")
@@ -25,7 +25,7 @@ def is_trusted(weights_only: bool | None) -> bool:
 
     Lightning leaves the decision to torch, which reads TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD.
     """
-    if weights_only is not None or not active().keeps_objects:
+    if weights_only is not None or not leniency().keeps_objects:
         return weights_only is False
     forced = os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true")
     if forced:

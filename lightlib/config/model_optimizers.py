@@ -12,7 +12,7 @@ from lightlib.config.errors.places import Places
 from lightlib.config.optimizers import Classes, instantiate_class, with_class_path
 from lightlib.config.parser import LightningArgumentParser
 from lightlib.config.placeholders import with_placeholders
-from lightlib.conventions import tolerate
+from lightlib.conventions import leniency
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 
@@ -93,7 +93,7 @@ def reject_scheduler_alone(program: str | None) -> None:
         expected="both, or neither and the module's configure_optimizers.",
         fix="--optimizer AdamW --optimizer.lr 1e-3",
     )
-    tolerate(error, "it is ignored")
+    leniency().tolerate(error, "it is ignored")
 
 
 def _reject_unused(options: Mapping[str, Any], has_scheduler: bool, program: str | None) -> None:

@@ -16,7 +16,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
 from lightlib.callbacks.monitored import monitors_of
 from lightlib.callbacks.prediction_writer import BasePredictionWriter
-from lightlib.conventions import active
+from lightlib.conventions import Order
 from lightlib.core.check import (
     check_hooks_of_several_loaders,
     check_optimization,
@@ -45,13 +45,13 @@ from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.save import RunIdentity
 from lightlib.core.run import loop
 from lightlib.core.run.hooks import STEPS, Hooks, scoped, stoppable
-from lightlib.core.run.lightning_order import (
+from lightlib.core.run.optimization import Optimization
+from lightlib.core.run.order import (
     clear_and_backward,
     step_of_counted_batch,
     then_batch_schedules,
     then_schedules,
 )
-from lightlib.core.run.optimization import Optimization
 from lightlib.core.run.parts import PREDICT, TEST, VALIDATION, Evaluations, Stage, StopRequests
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
@@ -106,6 +106,7 @@ class Builder:
     settings: Settings
     sources: dict[str, Source | None]
     timing: Timing
+    order: Order
     compiler: Callable[..., Any] | None = None
     ends: Watch | None = None
     results: Results = field(init=False)
@@ -160,7 +161,7 @@ class Builder:
                 self.sources[name] = self.timed(self.datamodule if by_data else self.module, method, source)
 
     def hooks(self) -> Hooks:
-        before, more = before_hooks(self.trainer, self.eval_data), self.strategy.extension.hooks
+        before, more = before_hooks(self.trainer, self.eval_data, self.order), self.strategy.extension.hooks
         hooks = Hooks(self.trainer, self.module, self.callbacks, self.wrap, Module, before, more)
         if hooks.defines("on_substep_end"):
             hooks.follow("on_train_batch_end", lambda *_: _end_substep(self.trainer, hooks))
@@ -195,7 +196,7 @@ class Builder:
         by_strategy = self.strategy.extension.loader
         if by_strategy is not None:
             changes.append(lambda name: by_strategy)
-        if active().replaces_samplers and self.sources["predict"] is not None:
+        if self.order.replaces_samplers and self.sources["predict"] is not None:
             self.sources["predict"] = partial(_changed, self.sources["predict"], without_drop_last)
         for name in self.sources:
             for change in changes:
@@ -206,7 +207,7 @@ class Builder:
     def follows_distributed(self) -> bool:
         """Whether Lightning's rules for several processes hold, which it follows for `"ddp"` with one process, too."""
         strategy = self.strategy
-        return active().replaces_samplers and (strategy.launcher is not None or strategy.world_size > 1)
+        return self.order.replaces_samplers and (strategy.launcher is not None or strategy.world_size > 1)
 
     def _with_sampler(self, name: str, loader: Any) -> Any:
         strategy, fits = self.strategy, self.trainer.state.fn is TrainerFn.FITTING
@@ -262,7 +263,7 @@ class Builder:
 
     def converts_arrays(self) -> bool:
         """Whether NumPy arrays in batches become tensors; hooks of the user's get batches as they are."""
-        return not active().keeps_arrays and not self._hooked()
+        return not self.order.keeps_arrays and not self._hooked()
 
     def train_data(self) -> TrainData:
         if self.loaded is None:
@@ -279,7 +280,7 @@ class Builder:
             )
         move, settings = self.move(), self.settings
         prefetch = None
-        late = active().loads_late
+        late = self.order.loads_late
         moves_itself = self.module.preprocesses or self._hooked()
         if self.strategy.accelerator.has_streams and move is not None and not moves_itself:
             prefetch = Prefetch(self.strategy.root_device, move)
@@ -297,7 +298,7 @@ class Builder:
             loads_late=late,
             loaded_at=self.trainer.current_epoch,
             converts=self.converts_arrays(),
-            stops_at_length=active().stops_at_length,
+            stops_at_length=self.order.stops_at_length,
             timed=partial(self.timing.iterator, NEXT_BATCH),
         )
         if not late:
@@ -343,14 +344,16 @@ class Builder:
 
     def _notes_indices(self) -> bool:
         writes = any(isinstance(callback, BasePredictionWriter) for callback in self.callbacks)
-        return writes or active().notes_indices
+        return writes or self.order.notes_indices
 
     # optimization
     def plan(self, num_batches: float) -> Plan:
         has_val = self.sources["val"] is not None and bool(self.settings.limit_val_batches)
         schedules = (each.changes for each in self.callbacks if isinstance(each, GradientAccumulationScheduler))
         known = self.loaded is None or self.loaded.is_loaded
-        plan = plan_of(self.settings, num_batches, has_val, known, next(schedules, ()))
+        plan = plan_of(
+            self.settings, num_batches, has_val, known, next(schedules, ()), checks_always=self.order.checks_always
+        )
         return replace(plan, accumulate=plan.accumulation(self.trainer.progress.epoch))
 
     def run(
@@ -378,6 +381,7 @@ class Builder:
             signals,
             self._optimization(stage, progress, hooks, train_data),
             Evaluations(self.eval_data, self.evaluations, self.settings.inference_mode),
+            self.order,
             self.plan,
             train_data,
             self.settings.save_user_state,
@@ -395,7 +399,7 @@ class Builder:
     def _optimization(self, stage: str, progress: Progress, hooks: Hooks, train_data: TrainData | None) -> Optimization:
         module, settings, strategy = self.module, self.settings, self.strategy
         scaler = strategy.precision.loss_scaler(strategy.root_device.type) if stage == "fit" else None
-        counts_none = active().counts_all and scaler is None  # a scaler cannot step without gradients
+        counts_none = self.order.counts_all and scaler is None  # a scaler cannot step without gradients
         window = Window(strategy.data if strategy.world_size > 1 else None, counts_none, LossTerms(self.results))
         clip_defaults = settings.gradient_clip_val, settings.gradient_clip_algorithm
         if stage != "fit":
@@ -426,7 +430,7 @@ class Builder:
             zero_grad=self._zero_grad(progress, optimizers),
             clip=self._clip(clip_defaults),
             clips_by_default=bool(clip_defaults[0]) and not any(overrides(module, Module, name) for name in _CLIPPING),
-            cleared_first=[] if active().clears_late else optimizers,
+            cleared_first=[] if self.order.clears_late else optimizers,
         )
         self._choose_optimization(optimization, plan, given, progress)
         return optimization
@@ -441,7 +445,7 @@ class Builder:
         by_user = overrides(module, Module, "lr_scheduler_step")
         step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler
         metrics = lambda: self.results.callback_metrics  # noqa: E731
-        counted = step_of_counted_batch(step, progress) if by_user and active().counts_all else None
+        counted = step_of_counted_batch(step, progress) if by_user and self.order.counts_all else None
         return Schedules(configs, step, metrics, module.automatic_optimization, self.strategy.reduce, counted)
 
     def _clip(self, defaults: tuple[float | None, str | None]) -> Callable[[Any], None] | None:
@@ -482,7 +486,7 @@ class Builder:
         if run_batch is not loop.automatic:
             note_step = optimization.window.note_step
             removable += [optimizer.register_step_post_hook(note_step) for optimizer in optimizers]
-        if not module.automatic_optimization and active().counts_all:
+        if not module.automatic_optimization and self.order.counts_all:
             removable += [optimizer.register_step_post_hook(progress.count_step) for optimizer in optimizers]
         removable += self.timing.optimizers(optimizers)
         optimization.call(
@@ -503,11 +507,11 @@ class Builder:
     def _wrap(self, optimization: Optimization) -> None:
         """Put Lightning's order and the profiler around the calls, whether or not the strategy replaced them."""
         run_batch, backward = optimization.run_batch, optimization.backward
-        if active().steps_early and optimization.schedules.may_step_early:
+        if self.order.steps_early and optimization.schedules.may_step_early:
             run_batch = then_schedules(run_batch)
         if optimization.schedules.by_batch:
             run_batch = then_batch_schedules(run_batch)
-        if active().clears_late:
+        if self.order.clears_late:
             backward = partial(clear_and_backward, optimization, backward)
         strategy = type(self.strategy).__name__
         run_batch = self.timing.call(RUN_BATCH, run_batch)

@@ -12,7 +12,7 @@ from torch import nn
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.monitored import monitors_of, of_validation
-from lightlib.conventions import inspect_callback, tolerate
+from lightlib.conventions import inspect_callback, leniency
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import ModelModule, Module
 from lightlib.core.module.overrides import fixed_parameters, overrides
@@ -92,7 +92,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
                 expected="every callback once; otherwise its hooks are called twice.",
                 fix="leave one out.",
             )
-            tolerate(twice, "its hooks are called twice")
+            leniency().tolerate(twice, "its hooks are called twice")
         warn_for_misspelt_hooks(callback, Callback)
         check_signatures(callback, Callback)
         inspect_callback(callback)
@@ -133,7 +133,7 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool, cal
     if not val_wanted or not (defined or has_val):
         return True
     if not defined:
-        tolerate(
+        leniency().tolerate(
             MisconfigurationException(
                 f"There are validation loaders, but {name} has no validation_step.",
                 expected="both or neither.",
@@ -164,7 +164,7 @@ def refuse_unvalidated(module: Module, monitors: Iterable[tuple[str, str]]) -> N
     """
     for owner, monitor in monitors:
         if of_validation(monitor):
-            tolerate(
+            leniency().tolerate(
                 MisconfigurationException(
                     f"{owner}(monitor={monitor!r}): {type(module).__name__} has a validation_step, but there are no "
                     "validation loaders, so nothing logs this metric.",

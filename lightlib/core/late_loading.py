@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader
 
-from lightlib.conventions import active
+from lightlib.conventions import Order
 from lightlib.core.run.parts import VALIDATION, Stage
 from lightlib.core.run.run import Run
 from lightlib.core.setup.loaders import check_loaders
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 
-def before_hooks(trainer: Trainer, eval_data: Callable[[Stage], Any]) -> dict[str, Callable[..., Any]]:
+def before_hooks(trainer: Trainer, eval_data: Callable[[Stage], Any], order: Order) -> dict[str, Callable[..., Any]]:
     """Return the calls that load data, by the name of the hook that follows each."""
-    if not active().loads_late:
+    if not order.loads_late:
         return {}
     return {
         "on_train_start": lambda: _load(trainer.run, eval_data),

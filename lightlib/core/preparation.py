@@ -12,7 +12,7 @@ import torch
 from lightlib import report
 from lightlib.accelerators.resolve import unused
 from lightlib.checkpoint.storage.content import lightlib_state
-from lightlib.conventions import active
+from lightlib.conventions import leniency
 from lightlib.core.build import Builder
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
@@ -50,10 +50,10 @@ def loader_count(builder: Builder, stage: Stage, fn: TrainerFn) -> int:
     runs = stage.name == "validation" and bool(builder.settings.limit_val_batches) if fits else stage.state == fn.value
     if not runs or builder.sources[key] is None:
         return 1
-    if fits and active().loads_late:
+    if fits and builder.order.loads_late:
         return 0
     count = builder.eval_data(stage).num_loaders
-    if not count and not (fn is not TrainerFn.FITTING and active().lenient):
+    if not count and not (fn is not TrainerFn.FITTING and leniency().warns):
         builder.sources[key] = None
         check_source(fn, builder.sources)
     return count or 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from lightlib.conventions import assigned, internal, tolerate
+from lightlib.conventions import assigned, internal, leniency
 from lightlib.core.metrics.results import Results
 from lightlib.core.progress.plan import Intervals, Plan
 from lightlib.core.progress.progress import Progress
@@ -345,7 +345,7 @@ class RunViews(TrainerLimits):
             expected="to be read in configure_optimizers, or later.",
             fix="move it into configure_optimizers, or use a schedule factory: lambda optimizer, total_steps: ….",
         )
-        tolerate(error, "it is max_steps")
+        leniency().tolerate(error, "it is max_steps")
         return settings.max_steps
 
     @property

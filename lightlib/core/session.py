@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.checkpoint.storage.content import INTERRUPTED
-from lightlib.conventions import active
+from lightlib.conventions import order
 from lightlib.core import check
 from lightlib.core.attachment import Attachment
 from lightlib.core.build import Builder
@@ -194,6 +194,7 @@ class Session(SessionState):
             self._attachment = Attachment(module, datamodule, fn is TrainerFn.FITTING)
         self.module, self.datamodule = module, datamodule
         self.forget_run()  # so that nothing reads the previous run during set-up
+        self.order = order()
         module.trainer = trainer
         if module.device_mesh is not trainer.strategy.device_mesh:
             module.device_mesh = trainer.strategy.device_mesh
@@ -210,6 +211,7 @@ class Session(SessionState):
             trainer.settings,
             sources,
             Timing(trainer.profiler),
+            self.order,
             self._compiler,
             self.processes.watch,
             loaded_in=epochs_of_loaders(origin.content, origin.parts) if fn is TrainerFn.FITTING else {},
@@ -230,7 +232,7 @@ class Session(SessionState):
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
             method_of(module, Module, "configure_model")()
-        if not active().restores_early:
+        if not self.order.restores_early:
             _restore_datamodule(datamodule, origin)  # before it returns loaders
         with trainer.progress.at_epoch(builder.loaded_in.get("train", trainer.progress.epoch)):
             train_data = builder.train_data() if fn is TrainerFn.FITTING else None
@@ -275,7 +277,7 @@ class Session(SessionState):
         self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, origin: ResumeSource
     ) -> Run:
         trainer, content = self.trainer, origin.content or {}
-        early = partial(_restore_datamodule, builder.datamodule, origin) if active().restores_early else None
+        early = partial(_restore_datamodule, builder.datamodule, origin) if self.order.restores_early else None
         strict = origin.parts.strict
         restore_weights(trainer, builder.module, builder.strategy, builder.callbacks, content, strict, early)
         if stage == "fit":
@@ -285,7 +287,7 @@ class Session(SessionState):
         run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, self.identity)
         if stage == "fit":
             now = plain_hparams(builder.module.hparams)[0]
-            if active().loads_late:
+            if self.order.loads_late:
                 train_data.when_loaded(partial(compare, run, content, now, origin.parts))
             else:
                 compare(run, content, now, origin.parts)
@@ -512,7 +514,7 @@ class Session(SessionState):
             run.end()
         guard(trainer.strategy.teardown)
         if self.hooks is not None:
-            complete = finished or active().teardown_always
+            complete = finished or self.order.teardown_always
             if self.datamodule is not None and complete:
                 guard(with_stage(method_of(self.datamodule, DataModule, "teardown")), fn)
             guard(self.hooks.teardown if complete else self._teardown_of_lightlibs, fn)
@@ -527,7 +529,7 @@ class Session(SessionState):
         attached, self._attached = self._attached, []
         for callback, before in attached:
             _attach(callback, before)
-        failed = TrainerStatus.FAILED if active().fails_as_failed else TrainerStatus.INTERRUPTED
+        failed = TrainerStatus.FAILED if self.order.fails_as_failed else TrainerStatus.INTERRUPTED
         self.state = TrainerState(fn, None, failed if errors else status)
         self.signals.release_frames()
         if run is not None:

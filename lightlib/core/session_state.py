@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightlib.conventions import active
+from lightlib.conventions import order
 from lightlib.core.metrics.results import Results
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
@@ -33,6 +33,7 @@ class SessionState:
         run: The last run; None while one is being built.
         fit_run: The run of the last fit: its optimizers and position outlive an evaluation.
         loaded_path: The checkpoint that the last call loaded.
+        order: Of the present or last call.
         outside_results: Results without a run: of spawned processes, or of the Trainer that this one is a copy of.
     """
 
@@ -48,6 +49,7 @@ class SessionState:
         self.asked_path: str | Path | None = None
         self.loaded_path: str | Path | None = None
         self.outside_results = Results()
+        self.order = order()
 
     @property
     def results(self) -> Results:
@@ -60,7 +62,7 @@ class SessionState:
         """Note that an error or a signal has ended the call, which `on_exception` reads."""
         exits = isinstance(error, SystemExit) and error.code in _OF_SIGNALS
         self.interrupted = exits or isinstance(error, (KeyboardInterrupt, SIGTERMException))
-        failed = not self.interrupted and active().fails_as_failed
+        failed = not self.interrupted and self.order.fails_as_failed
         self.state = replace(self.state, status=TrainerStatus.FAILED if failed else TrainerStatus.INTERRUPTED)
 
     def use_state(self, state: TrainerState) -> None:
@@ -73,6 +75,7 @@ class SessionState:
     def use_metrics(self, metrics: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
         """Show the metrics of a run that did not run in this process."""
         self.outside_results = Results()
+        self.order = order()
         self.outside_results.adopt(metrics)
 
     def use_module(self, module: Module, datamodule: DataModule | None) -> None:

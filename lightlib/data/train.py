@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
-from lightlib.conventions import tolerate
+from lightlib.conventions import leniency
 from lightlib.data.combined import Counts, Place
 from lightlib.data.lengths import nothing_read, refuse_other_ends
 from lightlib.data.prefetch import END, Prefetch
@@ -235,7 +235,7 @@ class TrainData:
             self._read = self._first_read(iterator)
         self._workers_started = True
         if self.exhausted and not batch:
-            tolerate(nothing_read("training", f"epoch {epoch}"), "the epoch ends without a batch")
+            leniency().tolerate(nothing_read("training", f"epoch {epoch}"), "the epoch ends without a batch")
 
     def _begin(self) -> Iterator[Any]:
         if self.loaded.is_single:

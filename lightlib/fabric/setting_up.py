@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from lightlib.conventions import active
+from lightlib.conventions import order
 from lightlib.core.check import compiler_of
 from lightlib.core.metrics.results import Results
 from lightlib.core.module.module import Module
@@ -300,7 +300,7 @@ class SettingUp(Events):
         if strategy.world_size > 1:
             deals = shards or strategy.data_size == 1  # with size 1 all read the same data
             share = DataShard(strategy.data_rank, strategy.data_size, broadcast, gather, deals)
-        if shards and active().replaces_samplers and (share is not None or strategy.launcher is not None):
+        if shards and order().replaces_samplers and (share is not None or strategy.launcher is not None):
             loader = with_distributed_sampler(loader, share or DataShard(0, 1, broadcast, gather), FABRIC)
         if self._replaced.loader is not None:
             loader = self._replaced.loader(loader)

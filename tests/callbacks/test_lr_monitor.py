@@ -9,9 +9,10 @@ import torch
 from torch.optim.lr_scheduler import StepLR
 
 from lightlib.callbacks import GradientAccumulationScheduler, History, LearningRateMonitor
-from lightlib.conventions import LIGHTNING, following
+from lightlib.conventions import following
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
+from lightlib_lightning.conventions import LIGHTNING
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.runs.plain import Net, Rows, Unsized, batches, quiet_trainer
 

@@ -9,8 +9,9 @@ import pytest
 
 import lightlib
 from lightlib import compat
-from lightlib.conventions import LIGHTNING, active
+from lightlib.conventions import chosen
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.quiet import QUIET
 
 
@@ -29,7 +30,7 @@ def test_enabled_twice_is_enabled_once():
     before = list(sys.meta_path)
     compat.install()
     assert sys.meta_path == before
-    assert active() is LIGHTNING
+    assert chosen() is LIGHTNING
 
 
 def test_after_lightning_was_imported_the_importing_module_is_named(monkeypatch):
@@ -43,7 +44,7 @@ def test_after_lightning_was_imported_the_importing_module_is_named(monkeypatch)
     assert three_parts(raised.value)
     assert "lightlib compat run" in str(raised.value)
     assert not compat.is_installed()
-    assert active() is not LIGHTNING
+    assert chosen() is not LIGHTNING
 
 
 class TestNamesOfModules:

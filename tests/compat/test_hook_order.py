@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from lightlib import compat
-from lightlib.conventions import LIGHTLIB, active
+from lightlib.conventions import LIGHTLIB, chosen
 from tests.compat.hook_programs import PROGRAMS, STORED
 
 LIGHTNING = json.loads(STORED.read_text("utf-8"))
@@ -35,7 +35,7 @@ def as_lightning():
     yield
     logging.getLogger("lightlib").setLevel(level)
     compat.uninstall()
-    assert active() is LIGHTLIB
+    assert chosen() is LIGHTLIB
 
 
 def hook_of(call):

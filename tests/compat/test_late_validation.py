@@ -8,8 +8,9 @@ from torch.utils.data import DataLoader
 
 import lightlib
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
-from lightlib.conventions import LIGHTLIB, LIGHTNING, following
+from lightlib.conventions import LIGHTLIB, following
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.quiet import QUIET
 
 DATA = torch.arange(8.0).reshape(-1, 1)

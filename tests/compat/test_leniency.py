@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader
 import lightlib
 from lightlib import compat, conventions, report
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
-from lightlib.conventions import LIGHTLIB, LIGHTNING, active, following
+from lightlib.conventions import LIGHTLIB, chosen, following
 from lightlib.errors import CheckpointError, LightlibError, MisconfigurationException
+from lightlib_lightning.conventions import LIGHTNING
 from tests.compat.hook_programs import DRAWN, STORED_DRAWN, drawn
 from tests.runs.quiet import QUIET
 
@@ -313,13 +314,13 @@ def test_random_numbers_are_drawn_where_lightning_draws_them(name, capsys):
 
 
 def test_install_switches_the_conventions_and_uninstall_switches_back():
-    assert active() is LIGHTLIB
+    assert chosen() is LIGHTLIB
     compat.install()
     try:
-        assert active() is LIGHTNING
+        assert chosen() is LIGHTNING
     finally:
         compat.uninstall()
-    assert active() is LIGHTLIB
+    assert chosen() is LIGHTLIB
 
 
 class Holds(Net):

@@ -10,6 +10,7 @@ import torch
 import lightlib
 from lightlib import conventions
 from lightlib.errors import CheckpointError
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.quiet import QUIET
 
 omegaconf = pytest.importorskip("omegaconf")
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The hyperparameters ")
 
 @pytest.fixture(autouse=True)
 def _installed():
-    with conventions.following(conventions.LIGHTNING):
+    with conventions.following(LIGHTNING):
         yield
 
 

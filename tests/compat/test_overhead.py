@@ -106,4 +106,4 @@ def test_the_count_sees_a_convention():
         assert served > fit(Net())
     finally:
         compat.uninstall()
-    assert lightlib.conventions.active() is LIGHTLIB
+    assert lightlib.conventions.chosen() is LIGHTLIB

@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.conventions import LIGHTNING, following
+from lightlib.conventions import following
 from lightlib.loggers import CSVLogger
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.quiet import QUIET
 
 

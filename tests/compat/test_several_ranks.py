@@ -8,8 +8,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.conventions import LIGHTLIB, LIGHTNING, following
+from lightlib.conventions import LIGHTLIB, following
 from lightlib.loggers.logger import DummyLogger
+from lightlib_lightning.conventions import LIGHTNING
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
 

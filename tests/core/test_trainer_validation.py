@@ -9,6 +9,7 @@ import pytest
 from lightlib import conventions
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.plain import Net, Unsized, batches, quiet_trainer
 from tests.runs.steps import Steps, on
 
@@ -168,7 +169,7 @@ class TestReload:
         _, val, _ = asked(reload_dataloaders_every_n_epochs=2, max_epochs=8, check_val_every_n_epoch=2)
         assert val == [0, 3, 5, 7]
 
-    @pytest.mark.parametrize(("rules", "epochs"), [(conventions.LIGHTLIB, [0, 5, 11]), (conventions.LIGHTNING, [2, 8])])
+    @pytest.mark.parametrize(("rules", "epochs"), [(conventions.LIGHTLIB, [0, 5, 11]), (LIGHTNING, [2, 8])])
     def test_requests_are_at_least_so_many_epochs_apart(self, rules, epochs):
         with conventions.following(rules):
             _, val, _ = asked(reload_dataloaders_every_n_epochs=4, check_val_every_n_epoch=3, max_epochs=12)

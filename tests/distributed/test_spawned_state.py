@@ -11,6 +11,7 @@ from tests.processes import programs
 PROGRAM = """
 import sys
 import torch
+from lightlib_lightning.conventions import LIGHTNING
 import lightlib
 from lightlib import conventions
 from tests.runs.quiet import QUIET
@@ -39,7 +40,7 @@ def fit(fails):
 
 fit(False)
 fit(True)
-conventions.use(conventions.LIGHTNING)
+conventions.use(LIGHTNING)
 fit(True)
 """
 

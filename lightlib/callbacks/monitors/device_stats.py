@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from lightlib.accelerators.cpu import CPUAccelerator
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_receiver
-from lightlib.conventions import active
 from lightlib.errors import ArgumentTypeError, shown
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class DeviceStatsMonitor(Callback):
         stats, run = self._stats(trainer), trainer.run
         if not stats or run is None:
             return
-        step = self._before if active().logs_behind and run.train_data is not None else trainer.global_step
+        step = self._before if run.order.logs_behind and run.train_data is not None else trainer.global_step
         for logger, (log_metrics, report_failure) in zip(
             run.loggers.loggers, run.loggers.targets("log_metrics"), strict=True
         ):

@@ -19,7 +19,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.rich_console import console
 from lightlib.callbacks.summary.held_memory import described, expected_memory, three_digits
 from lightlib.callbacks.summary.rows import OTHERS, Layer, Listed, merged
-from lightlib.conventions import active
+from lightlib.conventions import order
 from lightlib.errors import ArgumentTypeError, UnknownNameError
 from lightlib.tree import map_tensors
 
@@ -415,7 +415,7 @@ def _like_parameters(example: Any, module: nn.Module) -> Any:
 @contextmanager
 def _untouched(module: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards modes and buffers are as before, and by default random states."""
-    draws = active().draws_globally
+    draws = order().draws_globally
     modules = list(module.modules())
     modes = [child.training for child in modules]
     buffers = [dict(child._buffers) for child in modules]  # noqa: SLF001 - the very objects must come back

@@ -12,7 +12,7 @@ import torch
 
 from lightlib.checkpoint.file import pickles
 from lightlib.checkpoint.file.records import CorruptionError
-from lightlib.conventions import active
+from lightlib.conventions import leniency
 from lightlib.errors import CheckpointError, CheckpointWriteError, shown
 from lightlib.translations import fix_for_import
 
@@ -36,7 +36,7 @@ def refused(name: str, objects: Sequence[tuple[str, str]]) -> CheckpointError:
         shown_ones = ", ".join(f"{path} ({kind})" if path else kind for path, kind in objects[:_SHOWN])
         more = f" and {len(objects) - _SHOWN} more" if len(objects) > _SHOWN else ""
         what = f"Python objects that can only be loaded by running code: {shown_ones}{more}"
-    fix = f"{_TRUST} {_VARIABLE}" if active().keeps_objects else _TRUST
+    fix = f"{_TRUST} {_VARIABLE}" if leniency().keeps_objects else _TRUST
     return CheckpointError(f"{name} has {what}.", expected=_PLAIN_VALUES, fix=fix)
 
 

@@ -14,7 +14,7 @@ from lightlib import registry, report
 from lightlib.accelerators.lookup import known
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
-from lightlib.conventions import tolerate
+from lightlib.conventions import leniency
 from lightlib.core.resume.restore import other_weights
 from lightlib.core.resume.source import check
 from lightlib.core.values.hparams import AttributeDict, with_attributes
@@ -198,7 +198,7 @@ def build(
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         arguments = {k: v for k, v in {**saved, **given}.items() if takes_any or k in parameters or k in given}
         for unknown in () if takes_any else [k for k in given if k not in parameters]:
-            tolerate(_not_buildable(cls, saved, arguments, TypeError()), "it is ignored")
+            leniency().tolerate(_not_buildable(cls, saved, arguments, TypeError()), "it is ignored")
             del arguments[unknown]
     try:
         inspect.signature(cls).bind(**arguments)

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from lightlib import report
-from lightlib.conventions import tolerate
+from lightlib.conventions import leniency
 from lightlib.core.optimization.conversion import in_steps
 from lightlib.core.optimization.schedule_checks import check_schedule, warn_of_direction
 from lightlib.core.optimization.schedules import SchedulerConfig
@@ -301,7 +301,7 @@ def _known_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: 
         )
         if keys[0] not in given:
             raise error
-        tolerate(error, "it is ignored")
+        leniency().tolerate(error, "it is ignored")
     return {key: value for key, value in given.items() if key in keys}
 
 

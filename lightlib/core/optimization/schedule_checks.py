@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.callbacks.direction import known_direction
-from lightlib.conventions import tolerate
+from lightlib.conventions import leniency
 from lightlib.core.optimization.schedules import UNITS, SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest
@@ -154,7 +154,7 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
                 fix=f"'lr_scheduler': {{'scheduler': lambda optimizer, total_steps: {name}(optimizer, …, "
                 "total_steps=total_steps), 'interval': 'step'}",
             )
-            tolerate(error, "training begins, and ends with an error at that call")
+            leniency().tolerate(error, "training begins, and ends with an error at that call")
             continue
         ends = "stops before its end" if total > calls else "continues after its end"
         report.warn(f"{text}: it {ends}. Pass {attribute}={calls}, or another interval.", report.PossibleUserWarning)

@@ -11,7 +11,7 @@ from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
-from lightlib.conventions import tolerate
+from lightlib.conventions import leniency
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.seen import ENDING, Seen, folders_of, listed, newest_first, paths_in, seen_in
 from lightlib.core.resume.selector import Selector
@@ -180,7 +180,7 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
         expected="a file last*.ckpt of a ModelCheckpoint with save_last=True.",
         fix="pass a path, or ckpt_path='auto' to start from nothing when there is none.",
     )
-    tolerate(missing, "the call starts from nothing")
+    leniency().tolerate(missing, "the call starts from nothing")
     return Found(skips=fn is TrainerFn.FITTING)
 
 

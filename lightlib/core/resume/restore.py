@@ -16,7 +16,6 @@ from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.lightning_upgrades import keeps_no_position
 from lightlib.checkpoint.storage.content import OURS, LightlibState, lightlib_state
-from lightlib.conventions import active
 from lightlib.core.resume.callback_tensors import call_if_defined, restore_callback_tensors
 from lightlib.core.resume.options import Resume
 from lightlib.core.values.restoring import shared, well_formed
@@ -117,7 +116,7 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
     if parts.weights_alone:
         return
     if parts.callbacks:
-        if not active().restores_early:
+        if not run.order.restores_early:
             restore_callbacks(run.callbacks, content["callbacks"])
         restore_callback_tensors(run.trainer, run.module, run.strategy, run.callbacks, content)
     restored = Restored(full=continues, optimizers=_restore_optimization(run, content, parts))
@@ -362,7 +361,7 @@ def _restore_lightnings_position(run: Run, content: dict[str, Any], parts: Resum
             f"the beginning of epoch {position['epoch']}."
         )
     run.progress.load_state_dict({**position, "begun": position["epoch_batch"] > 0})
-    more = int(content.get("global_step", 0)) - position["step"] if active().counts_all else 0
+    more = int(content.get("global_step", 0)) - position["step"] if run.order.counts_all else 0
     run.progress.load_state_dict({**position, "begun": position["epoch_batch"] > 0, "more": more})
     if not parts.data:
         run.progress.begin_epoch_again()

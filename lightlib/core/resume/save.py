@@ -15,7 +15,6 @@ from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.options import remember
-from lightlib.conventions import active
 from lightlib.core.progress.progress import Progress
 from lightlib.core.resume.extra import checked_extra
 from lightlib.core.resume.state import dump
@@ -154,7 +153,7 @@ class Saver:
         if not self.waiting or self._held or not self._run.between_windows():
             return
         self.deferring = False
-        with self._run.progress.before_epoch_end() if active().counts_left else nullcontext():
+        with self._run.progress.before_epoch_end() if self._run.order.counts_left else nullcontext():
             while self.waiting:
                 self.waiting.pop(0)()
         self.deferring = True

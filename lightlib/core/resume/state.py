@@ -13,7 +13,7 @@ from lightlib.callbacks.summary.held_memory import local_part
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.checkpoint.storage.content import FORMAT, OURS, Content, LightlibState, RankState
 from lightlib.checkpoint.storage.label import Label
-from lightlib.conventions import active
+from lightlib.conventions import leniency
 from lightlib.core.resume.callback_tensors import call_if_defined, callback_tensors
 from lightlib.core.resume.extra import add_extra
 from lightlib.core.resume.fingerprint import setting
@@ -102,10 +102,10 @@ def _refuse_objects(run: Run, content: Mapping[str, Any], weights_only: bool) ->
     place, strategy = not_plain(content), run.strategy
     if strategy.world_size > 1:  # the content of a file is rank zero's, that of a directory differs
         place = next(filter(None, strategy.collectives.all_gather_object(place)), None)
-    if place is None or (active().keeps_objects and place.startswith(_HPARAMS)):
+    if place is None or (leniency().keeps_objects and place.startswith(_HPARAMS)):
         return
     what = f"The checkpoint holds an object that is no plain value at {place}"
-    if not (weights_only or active().keeps_objects or run.trainer.trusts_checkpoints or strategy.extension.store):
+    if not (weights_only or leniency().keeps_objects or run.trainer.trusts_checkpoints or strategy.extension.store):
         raise CheckpointWriteError(
             f"{what}: no run could be resumed from it.",
             expected="tensors, numbers, strings, and lists, dicts, sets, deques and SimpleNamespaces of them.",
@@ -203,7 +203,7 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
     kind = type(owner).__name__
     stored: Any
     stored, left = plain_hparams(owner.hparams)
-    if active().keeps_objects:
+    if leniency().keeps_objects:
         stored, kept = with_objects(owner.hparams, stored, left)
         left = [name for name in left if name not in kept]
         if kept:

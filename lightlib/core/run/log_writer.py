@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lightlib import report
 from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
-from lightlib.conventions import active
 from lightlib.core.metrics.results import to_floats
 from lightlib.core.setup.timing import Timing
 
@@ -41,7 +40,7 @@ class LogWriter:
         # bound once: a value goes from here to the logger
         self._targets = [(timing.call(name, log), report) for name, (log, report) in zip(names, targets, strict=True)]
         self._warned = False  # of values or weights that are not finite
-        self._behind = active().logs_behind
+        self._behind = run.order.logs_behind
         self.write_evaluation_step = self._write_numbered if self._behind else self._write_evaluation_step
 
     def write_step(self) -> None:

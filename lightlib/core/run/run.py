@@ -13,7 +13,7 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.conventions import active
+from lightlib.conventions import Order
 from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.metrics.dummy_steps import run_dummy_step
 from lightlib.core.metrics.results import Results
@@ -73,6 +73,7 @@ class Run:
         results: Collects the values logged with `self.log`.
         signals: The Ctrl-C or SIGTERM that was received.
         optimization: Turns batches into optimizer steps; empty outside `fit`.
+        order: Variants of the loop.
         replan: Returns the plan for a number of batches per epoch.
         train_data: None outside `fit`.
         save_user_state: Whether changes of the user's objects are saved.
@@ -96,6 +97,7 @@ class Run:
     signals: Signals
     optimization: Optimization
     evaluations: Evaluations
+    order: Order
     replan: Callable[[float], Plan]
     train_data: TrainData | None
     save_user_state: InitVar[bool]
@@ -141,7 +143,7 @@ class Run:
         self.user_state.begin()
         if restored.rng is not None:
             self._restore_rng(restored, restored.rng)
-        if not self.begun and self.strategy.world_size > 1 and not active().replaces_samplers:
+        if not self.begun and self.strategy.world_size > 1 and not self.order.replaces_samplers:
             part_random_numbers(self.strategy.broadcast(rng_state()), self.strategy.data_place)
         self.begun = True
         self.unfinished.begin()
@@ -173,7 +175,7 @@ class Run:
         self.saver.serve_requests()
         self.saver.defer(False)
         stop, progress = self.stop, self.progress
-        if active().counts_left:
+        if self.order.counts_left:
             progress.leave_epoch()
         if stop.granted and self.strategy.world_size > 1:
             stop.use_reason(self.strategy.collectives.all_gather_object(stop.reason))
@@ -314,7 +316,7 @@ class Run:
         """Set the stage, also for the hooks before and after it; drop the metrics of a sanity check at its end."""
         before, self.stage = self.stage, stage.state
         callback, logged, bar = map(dict, self.results.dictionaries())
-        with isolate_rng() if stage is SANITY_CHECK and active().loads_late else nullcontext():
+        with isolate_rng() if stage is SANITY_CHECK and self.order.loads_late else nullcontext():
             yield
         self.stage = before
         if stage is SANITY_CHECK:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from lightlib import report
-from lightlib.conventions import tolerate
+from lightlib.conventions import leniency
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import overrides
@@ -61,7 +61,7 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
         if name == "val_dataloaders" and holds_nothing(value):
             continue  # a fit without validation
         if name == "dataloaders" and holds_nothing(value):
-            tolerate(_no_loaders(repr(value)), "nothing is run, and the result is empty")
+            leniency().tolerate(_no_loaders(repr(value)), "nothing is run, and the result is empty")
             continue
         check_tree(value, name, f"{name}=DataLoader(dataset, batch_size=32)")
 
@@ -162,7 +162,7 @@ def _returned(owner: Any, name: str) -> Any:
     if name == "val_dataloader" and holds_nothing(loaders):
         return loaders
     if name != "train_dataloader" and holds_nothing(loaders):
-        tolerate(_no_loaders(repr(loaders), f"{where}()"), "nothing is run, and the result is empty")
+        leniency().tolerate(_no_loaders(repr(loaders), f"{where}()"), "nothing is run, and the result is empty")
         return loaders
     check_tree(loaders, f"{where}()", "return DataLoader(dataset, batch_size=32)")
     return loaders
@@ -256,7 +256,7 @@ def check_loaders(loaders: Iterable[Any], stage: str, may_shuffle: bool = False)
                 report.PossibleUserWarning,
             )
         if length(loader) == 0:
-            tolerate(_empty(stage, f"a {type(loader).__name__} of length 0"), "it is skipped")
+            leniency().tolerate(_empty(stage, f"a {type(loader).__name__} of length 0"), "it is skipped")
 
 
 def explain_batch(error: BaseException, loaders: Iterable[Any], batch: Any) -> None:

@@ -11,7 +11,6 @@ from fractions import Fraction
 from typing import Any
 
 from lightlib import loggers, registry
-from lightlib.conventions import active
 from lightlib.core.progress.plan import Intervals, Plan
 from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
 from lightlib.core.setup.signatures import LOGGER_METHODS, check_signatures
@@ -244,7 +243,13 @@ def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str
 
 
 def plan_of(
-    settings: Settings, num_batches: float, has_val: bool, known: bool = True, accumulation: Intervals = ()
+    settings: Settings,
+    num_batches: float,
+    has_val: bool,
+    known: bool = True,
+    accumulation: Intervals = (),
+    *,
+    checks_always: bool = False,
 ) -> Plan:
     """Return the plan of a fit.
 
@@ -273,7 +278,7 @@ def plan_of(
         validate_at_end=settings.val_check_at_end,
         sanity_batches=settings.num_sanity_val_steps,
         log_every=settings.log_every_n_steps,
-        checks_always=active().checks_always,
+        checks_always=checks_always,
     )
     return replace(plan, last_epoch_batches=_last_epoch_batches(settings.max_epochs, plan)) if known else plan
 

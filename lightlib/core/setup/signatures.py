@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
-from lightlib.conventions import tolerate
+from lightlib.conventions import leniency
 from lightlib.core.module.overrides import overrides
 from lightlib.errors import MisconfigurationException
 
@@ -44,7 +44,7 @@ def check_signatures(owner: object, base: type, names: Sequence[str] | None = No
         passed = [each for each in passed if each.kind in _POSITIONAL]
         reason = _mismatch(given, passed)
         if reason:
-            tolerate(_refused(owner, name, given, passed, reason), "the call of the hook fails")
+            leniency().tolerate(_refused(owner, name, given, passed, reason), "the call of the hook fails")
 
 
 def _called(method: Any) -> Any:

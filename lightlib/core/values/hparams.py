@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from lightlib import report
-from lightlib.conventions import active
+from lightlib.conventions import leniency
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.hyperparameters import from_omegaconf, is_config, stored_config
 from lightlib.report import has_password, is_secret
@@ -61,7 +61,7 @@ class AttributeDict(dict[str, Any]):
         except KeyError:
             known = ", ".join(map(repr, self)) or "none"
             raise AttributeError(f"No hyperparameter is named {key!r}; there are: {known}.") from None
-        return AttributeView(value) if type(value) is dict and not active().keeps_objects else value
+        return AttributeView(value) if type(value) is dict and not leniency().keeps_objects else value
 
     def __setattr__(self, key: str, value: Any) -> None:
         self[key] = value
@@ -182,7 +182,7 @@ class HyperparametersMixin:
             >>> Net(width=4).hparams
             "width": 4
         """
-        if len(args) == 1 and active().keeps_objects and is_config(args[0]):
+        if len(args) == 1 and leniency().keeps_objects and is_config(args[0]):
             self._keep_config(args[0], frame or _caller(), logger)
             return
         left_out = {ignore} if isinstance(ignore, str) else set(ignore or ())

@@ -13,6 +13,7 @@ from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.bad_input import Net, Validated, loader, said, trainer, with_methods
 
 __all__ = ["said"]
@@ -119,7 +120,7 @@ def test_on_exception_reads_how_the_call_ends(call, name, stage, compat):
             seen.append((trainer.state.fn, trainer.state.stage, trainer.state.status, trainer.interrupted))
 
     run = trainer(callbacks=Reads(), num_sanity_val_steps=1)
-    with conventions.following(conventions.LIGHTNING if compat else conventions.LIGHTLIB), pytest.raises(Mine):
+    with conventions.following(LIGHTNING if compat else conventions.LIGHTLIB), pytest.raises(Mine):
         getattr(run, call)(failing(name, Mine(name)), *[loader()] * (1 + (call == "fit")))
     status = "interrupted" if compat else "failed"
     assert seen == [(call, stage, status, compat)]

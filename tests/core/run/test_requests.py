@@ -14,10 +14,11 @@ from torch.nn.functional import cross_entropy
 
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from lightlib.conventions import LIGHTNING, following
+from lightlib.conventions import following
 from lightlib.core.progress.states import TrainerStatus
 from lightlib.errors import MisconfigurationException, StopTraining
 from lightlib.report import PossibleUserWarning
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
 from tests.runs.resumable import Everything, Noisy
 from tests.runs.steps import Steps

@@ -10,13 +10,14 @@ import torch
 
 from lightlib import Fabric, registry
 from lightlib.callbacks import Callback, LambdaCallback
-from lightlib.conventions import LIGHTNING, following
+from lightlib.conventions import following
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.setup.signatures import LOGGER_METHODS, _hooks_of, check_signatures
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger
 from lightlib.report import rank_zero_only
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.bad_input import Validated, loader, refused, trainer, with_methods
 from tests.runs.plain import Rows
 

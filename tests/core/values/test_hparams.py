@@ -16,13 +16,14 @@ import torch
 import yaml
 from torch import nn
 
-from lightlib.conventions import LIGHTNING, following
+from lightlib.conventions import following
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.values.hparams import AttributeDict, plain_hparams
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, Logger
 from lightlib.report import PossibleUserWarning
+from lightlib_lightning.conventions import LIGHTNING
 from tests.runs.plain import Net, batches, quiet_trainer
 
 
