@@ -17,8 +17,8 @@ from lightlib import conventions, registry, report
 from lightlib.errors import MisconfigurationException
 from lightlib.version import __version__
 from lightlib_lightning import loggers
-from lightlib_lightning.conventions import LIGHTNING
 from lightlib_lightning.finder import ROOTS, CompatModule, Finder
+from lightlib_lightning.order import LIGHTNING
 
 __all__ = [
     "ANNOUNCED",

@@ -63,15 +63,15 @@ class Counting(Strategy):
 
     root_device = property(lambda self: self.inner.root_device)
 
-    def connect(self, accelerator, devices, precision, environment):
-        super().connect(accelerator, devices, precision, environment)
-        self.inner.connect(accelerator, devices, precision, environment)
+    def use(self, accelerator, devices, precision, environment):
+        super().use(accelerator, devices, precision, environment)
+        self.inner.use(accelerator, devices, precision, environment)
 
     def setup_environment(self):
         self.inner.setup_environment()
 
-    def setup(self, module, steps):
-        self.inner.setup(module, steps)
+    def place(self, module, steps):
+        self.inner.place(module, steps)
         for name in steps:
             setattr(self, name, getattr(self.inner, name))
 

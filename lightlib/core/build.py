@@ -185,7 +185,7 @@ class Builder:
         if self.strategy.in_parts:
             steps["training_step"] = in_parts(self.results, steps["training_step"], lambda: self.trainer.progress.batch)
         self.strategy.exchange_by(self.results.step_message, self.results.receive)
-        self.strategy.setup(self.module, steps)
+        self.strategy.place(self.module, steps)
 
     # data
     def process_loaders(self) -> None:

@@ -52,7 +52,7 @@ class Processes:
         strategy, launcher = self._trainer.strategy, None
         if strategy.world_size > 1 and not strategy.environment.launched and strategy.launcher == "subprocess":
             launcher = SubprocessLauncher(strategy.environment, strategy.forked)
-            strategy.connect(strategy.accelerator, list(strategy.devices), strategy.precision, launcher.launch())
+            strategy.use(strategy.accelerator, list(strategy.devices), strategy.precision, launcher.launch())
             launcher.meets = True
             launcher.on_death(partial(_report_death, launcher))
         if strategy.world_size > 1 and not _watch:

@@ -80,7 +80,7 @@ def _in_child(
     environment = own()
     assert environment is not None, "launch_function sets it"
     report.rank_zero_only.rank = environment.rank
-    strategy.connect(trainer.accelerator, trainer.devices, trainer.precision_plugin, environment)
+    strategy.use(trainer.accelerator, trainer.devices, trainer.precision_plugin, environment)
     returned = getattr(trainer, verb)(**arguments)
     weights = map_tensors(lambda tensor: tensor.cpu(), strategy.module_state())  # an extra state may be any object
     tensors = callback_tensors(trainer, trainer.lightning_module, strategy, trainer.callbacks)

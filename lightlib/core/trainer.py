@@ -195,7 +195,7 @@ class Trainer(TrainerCalls):
         self.strategy: Strategy = strategy_of(strategy, environment)
         self._adapts = isinstance(strategy, str) and strategy.lower() == "auto"
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
-        self.strategy.connect(self.accelerator, self.devices, self.precision_plugin, environment)
+        self.strategy.use(self.accelerator, self.devices, self.precision_plugin, environment)
         self.strategy.sync_batchnorm = bool(sync_batchnorm)
         attach_plugins(plugins, self.strategy)
         report.rank_zero_only.rank = environment.rank
@@ -437,7 +437,7 @@ class Trainer(TrainerCalls):
     def _begin_probe(self, original: Trainer, strategy: Strategy, limits: dict[str, Any], callbacks: list[Any]) -> None:
         vars(self).update(vars(original))
         self.settings = replace_settings(original.settings, limits)
-        strategy.connect(self.accelerator, self.devices, self.precision_plugin, original.strategy.environment)
+        strategy.use(self.accelerator, self.devices, self.precision_plugin, original.strategy.environment)
         self.strategy, self.profiler, self._loggers = strategy, profiler_of(None), []
         self.progress, self.requeue = Progress(), None
         self._session = original._session.for_probe(self, callbacks)

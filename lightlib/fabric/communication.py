@@ -306,6 +306,6 @@ def _in_child(
     environment, strategy = own(), fabric.strategy
     assert environment is not None, "launch_function sets it"
     report.rank_zero_only.rank = environment.rank
-    strategy.connect(strategy.accelerator, list(strategy.devices), strategy.precision, environment)
+    strategy.use(strategy.accelerator, list(strategy.devices), strategy.precision, environment)
     returned = fabric.launch(function, *args, **kwargs)
     return map_tensors(lambda tensor: tensor.detach().cpu(), returned) if rank == 0 else None

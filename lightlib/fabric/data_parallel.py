@@ -59,10 +59,10 @@ class DataParallelStrategy(SingleDeviceStrategy):
             arguments["devices"] = len(indices) if None in indices else indices
         self.extend(arguments=arguments, own_loop=self._calls)
 
-    def connect(
+    def use(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:
-        super().connect(accelerator, devices[:1], precision, environment)
+        super().use(accelerator, devices[:1], precision, environment)
         self.devices = devices
 
     def describe(self) -> str:

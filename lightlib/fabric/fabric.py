@@ -104,7 +104,7 @@ class Fabric(SettingUp):
         refuse_pipelines(self.strategy)
         self._blank = Blank(self.strategy)
         found = precision_of(plugins_of(plugins, precision))
-        self.strategy.connect(self.accelerator, list(self.devices), found, environment)
+        self.strategy.use(self.accelerator, list(self.devices), found, environment)
         attach_plugins(plugins, self.strategy)
         own_loop = self.strategy.extension.own_loop
         self._replaced = Replaced() if own_loop is None else own_loop(self)
@@ -210,7 +210,7 @@ class Fabric(SettingUp):
             ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
             torch.bfloat16
         """
-        context = self.strategy.precision.forward_context(self.device.type)
+        context = self.strategy.precision.step_context(self.device.type)
         return nullcontext() if context is None else context()
 
     @contextmanager

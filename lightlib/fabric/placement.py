@@ -39,7 +39,7 @@ class Blank:
         if self._strategy is None:
             raise no_second_strategy(connected, self._error) from self._error
         made = copy.deepcopy(self._strategy)
-        made.connect(connected.accelerator, list(connected.devices), connected.precision, connected.environment)
+        made.use(connected.accelerator, list(connected.devices), connected.precision, connected.environment)
         made.setup_environment()
         return made
 
@@ -74,7 +74,7 @@ class Placement:
         self.trains = trains
         self.is_running = False
         self.optimizers: list[Any] = []
-        strategy.setup(module, dict.fromkeys(_STEPS, _run))
+        strategy.place(module, dict.fromkeys(_STEPS, _run))
 
     def add(self, optimizer: Any) -> None:
         """Add a wrapped optimizer, so that backward passes are possible also with an engine."""

@@ -119,7 +119,7 @@ class BitsandbytesPrecision(Precision):
     def init_context(self) -> AbstractContextManager[Any]:
         return DefaultDtype(self.dtype)
 
-    def forward_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
+    def step_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
         return functools.partial(DefaultDtype, self.dtype)
 
 

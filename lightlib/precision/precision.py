@@ -202,7 +202,7 @@ class Precision:
         """Return a context in which new modules and tensors have `param_dtype`."""
         return nullcontext() if self.param_dtype is torch.float32 else DefaultDtype(self.param_dtype)
 
-    def forward_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
+    def step_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
         """Return a factory of the context around a step on this type of device; None when none is needed.
 
         Args:
@@ -212,7 +212,7 @@ class Precision:
             MisconfigurationException: torch cannot autocast on this type of device.
 
         Example:
-            >>> step_context = Precision.named("bf16-mixed").forward_context("cpu")
+            >>> step_context = Precision.named("bf16-mixed").step_context("cpu")
             >>> with step_context():
             ...     torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype
             torch.bfloat16

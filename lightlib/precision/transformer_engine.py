@@ -107,7 +107,7 @@ class TransformerEnginePrecision(Precision):
         stack.enter_context(DefaultDtype(self.param_dtype))
         return stack
 
-    def forward_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
+    def step_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
         return functools.partial(self._computing, _package().pytorch, device_type)
 
     def _computing(self, layers: Any, device_type: str) -> AbstractContextManager[Any]:

@@ -158,11 +158,11 @@ class MeshStrategy(Strategy):
             axis.size != 1 for axis in (*self._dimensions.values(), *self._given) if axis.name != "replicate"
         )
 
-    def connect(
+    def use(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:
         refuse_without_collectives(type(self).__name__, accelerator)
-        super().connect(accelerator, devices, precision, environment)
+        super().use(accelerator, devices, precision, environment)
         if self.per_machine and self._mesh is None:
             self.sizes["shard"] = environment.num_nodes
         filled(self.sizes, self.world_size)  # a wrong product is refused before any process is started
@@ -234,7 +234,7 @@ class MeshStrategy(Strategy):
         return f"{super().describe()} ({' × '.join(words) or 'one process'})"  # noqa: RUF001  multiplication
 
     # the module
-    def setup(self, module: nn.Module, steps: Mapping[str, Step]) -> None:
+    def place(self, module: nn.Module, steps: Mapping[str, Step]) -> None:
         if module is not self.module:
             self._place(module)
         assert self._site is not None
@@ -270,8 +270,8 @@ class MeshStrategy(Strategy):
             splits_samples=tuple(name for name, axis in self._dimensions.items() if axis.splits_samples),
             automatic=bool(getattr(module, "automatic_optimization", True)),
             casts=any(axis.casts for axis in self.axes),
-            tell=lambda: self.tell(),  # noqa: PLW0108  the run sets it later
-            hear=lambda message: self.hear(message),  # noqa: PLW0108  likewise
+            send=lambda: self.send(),  # noqa: PLW0108  the run sets it later
+            receive=lambda message: self.receive(message),  # noqa: PLW0108  likewise
         )
         for axis in self.axes:
             axis.check(module, site)

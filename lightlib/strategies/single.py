@@ -61,7 +61,7 @@ class SingleDeviceStrategy(Strategy):
     def root_device(self) -> torch.device:
         return self._device or torch.device("cpu")
 
-    def connect(
+    def use(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:
         if len(devices) > 1:
@@ -70,7 +70,7 @@ class SingleDeviceStrategy(Strategy):
                 expected="one device.",
                 fix="Trainer(devices=1), or another strategy.",
             )
-        super().connect(accelerator, devices, precision, environment)
+        super().use(accelerator, devices, precision, environment)
         self.world_size = 1  # there may be other processes, which this strategy ignores
         self._device = self._device or devices[0]
 
@@ -83,11 +83,11 @@ class SingleDeviceStrategy(Strategy):
         stack.enter_context(self.precision.init_context())
         return stack
 
-    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+    def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         self._undo_transforms()
         self.module = self.precision.convert(module).to(self.root_device)
         self._undo += [transform.apply_on_one_device(module) for transform in self._transforms]
-        context = self.precision.forward_context(self.root_device.type)
+        context = self.precision.step_context(self.root_device.type)
         for name, step in steps.items():
             setattr(self, name, in_context(step, context))
 

@@ -30,8 +30,8 @@ _OF_A_RUN = (
     "test_step",
     "predict_step",
     "forward_backward",
-    "tell",
-    "hear",
+    "send",
+    "receive",
 )
 T = TypeVar("T")
 Backward = Callable[..., None]
@@ -43,9 +43,9 @@ class Strategy(ABC):
     A concrete strategy is final: it implements every method itself and is not subclassed.
 
     Attributes:
-        accelerator, devices, precision, environment: Set by `connect`.
+        accelerator, devices, precision, environment: Set by `use`.
         collectives: The collectives over all processes.
-        training_step, validation_step, test_step, predict_step: The module's steps, bound in `setup`.
+        training_step, validation_step, test_step, predict_step: The module's steps, bound in `place`.
         training_forward: The training step without a backward, run as evaluation steps are; likewise.
         data_rank, data_size: The shard of the data that this process reads.
         data: The collectives of the processes that hold the same parameters and read different data: over them
@@ -54,7 +54,7 @@ class Strategy(ABC):
         launcher: How to start the processes of this machine without a launcher: ``"subprocess"`` (the program is run
             again), ``"spawn"``, ``"fork"`` or ``"forkserver"``; None for a strategy of one process.
         shares_overflow: Whether some processes only may see an overflow of float16, so that they must exchange it.
-        sync_batchnorm: The Trainer's argument; set before `setup`.
+        sync_batchnorm: The Trainer's argument; set before `place`.
         timeout: How long a process waits for other ranks; None is the default.
         lockstep: Whether every process must run as many evaluation steps as every other, because parameters are
             gathered in `forward`.
@@ -68,8 +68,8 @@ class Strategy(ABC):
             are still in a checkpoint directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read
             only their local shards.
         extension: Changes of a run by a strategy or a plugin of another framework; set by `extend`.
-        `tell`, `hear`: Return the message for ranks that did not see the loss of a batch; process it there. Set by the
-            run, used by strategies with a loss on some processes only (a pipeline).
+        `send`, `receive`: Return the message for ranks that did not see the loss of a batch; process it there. Set by
+            the run, used by strategies with a loss on some processes only (a pipeline).
     """
 
     accelerator: Accelerator
@@ -105,8 +105,8 @@ class Strategy(ABC):
     checkpoint_format: str = "file"
     reads_parts: bool = False
     extension: Extension = Extension()
-    tell: Callable[[], Any] = staticmethod(lambda: None)
-    hear: Callable[[Any], None] = staticmethod(lambda message: None)
+    send: Callable[[], Any] = staticmethod(lambda: None)
+    receive: Callable[[Any], None] = staticmethod(lambda message: None)
 
     def __getstate__(self) -> dict[str, Any]:  # a copy has the settings, but no module
         return {name: value for name, value in self.__dict__.items() if name not in _OF_A_RUN}
@@ -116,10 +116,10 @@ class Strategy(ABC):
     def root_device(self) -> torch.device:
         """The device of this process."""
 
-    def connect(
+    def use(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:
-        """Learn where this process stands. Nothing is started and no device is touched yet.
+        """Use the devices and the environment that the Trainer chose. Nothing is started and no device is touched yet.
 
         Args:
             accelerator: The kind of device.
@@ -138,12 +138,12 @@ class Strategy(ABC):
         self.extension = replace(self.extension, **changes)
 
     def synchronize_batchnorm(self) -> None:
-        """Use the mean and variance over all processes, as with the Trainer's argument; before `setup`."""
+        """Use the mean and variance over all processes, as with the Trainer's argument; before `place`."""
         self.sync_batchnorm = True
 
-    def exchange_by(self, tell: Callable[[], Any], hear: Callable[[Any], None]) -> None:
-        """Set the functions `tell` and `hear`."""
-        self.tell, self.hear = tell, hear
+    def exchange_by(self, send: Callable[[], Any], receive: Callable[[Any], None]) -> None:
+        """Set the functions `send` and `receive`."""
+        self.send, self.receive = send, receive
 
     @abstractmethod
     def setup_environment(self) -> None:
@@ -154,7 +154,7 @@ class Strategy(ABC):
         """Return the context in which `configure_model` builds: device and dtype."""
 
     @abstractmethod
-    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+    def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         """Place `module`, in place and before any optimizer exists, and bind `steps` as attributes of this strategy."""
 
     @abstractmethod
@@ -313,13 +313,13 @@ class Strategy(ABC):
 
     @property
     def local_device(self) -> torch.device:
-        """The device of the local rank; before `connect` the CPU."""
+        """The device of the local rank; before `use` the CPU."""
         devices = self.devices or [torch.device("cpu")]
         return devices[min(self.local_rank, len(devices) - 1)]
 
     @property
     def _placed(self) -> nn.Module:
-        assert self.module is not None, "setup() comes first"
+        assert self.module is not None, "place() comes first"
         return self.module
 
     @property

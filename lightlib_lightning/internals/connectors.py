@@ -44,7 +44,7 @@ class AcceleratorConnector(Served):
         environment = environment_of(devices, chosen, num_nodes, plugins)
         self.strategy = strategy_of(strategy, environment)
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
-        self.strategy.connect(self.accelerator, chosen, self.precision_plugin, environment)
+        self.strategy.use(self.accelerator, chosen, self.precision_plugin, environment)
         self.use_distributed_sampler = use_distributed_sampler
         self._note(chosen, num_nodes)
 

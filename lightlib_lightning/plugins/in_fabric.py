@@ -74,22 +74,22 @@ class Direct(ours.SingleDeviceStrategy):
     def __init__(self, of: Any) -> None:
         super().__init__(of.root_device)
         self._of, self._called = of, None
-        self.connect(of.accelerator, [of.root_device], of.precision, of.environment)
+        self.use(of.accelerator, [of.root_device], of.precision, of.environment)
         self.collectives, self.data = of.collectives, of.data
 
-    def connect(
+    def use(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:
-        super().connect(accelerator, devices, precision, environment)
+        super().use(accelerator, devices, precision, environment)
         self.world_size = self._of.world_size
 
     def describe(self) -> str:
         return str(self._of.describe())
 
-    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+    def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         self.module = self.precision.convert(module)
         self._of.module_to_device(module)
-        context = self.precision.forward_context(self.root_device.type)
+        context = self.precision.step_context(self.root_device.type)
         for name, step in steps.items():
             setattr(self, name, in_context(step, context))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from lightlib import strategies as ours
 from lightlib.errors import MisconfigurationException, is_ours
 
-__all__ = ["check_same", "complete", "overridden", "refuse", "two_protocols"]
+__all__ = ["check_same", "complete", "overridden", "refuse"]
 
 
 def overridden(instance: object, names: Iterable[str]) -> list[str]:
@@ -45,28 +45,6 @@ def check_same(given: Any, module: Any, method: str, owner: Any) -> None:
             expected="the same module, changed in place.",
             fix="change the layers of the module and return it.",
         )
-
-
-def two_protocols(kind: type, name: str, is_ours: Callable[[tuple[Any, ...]], bool], other: Callable[..., Any]) -> None:
-    """Let a method that `kind` defines under Lightning's protocol receive lightlib's calls of that name, too.
-
-    Args:
-        kind: A user's class.
-        name: The method; nothing changes if the class does not define it.
-        is_ours: Whether positional arguments are those of lightlib's call.
-        other: Called for those, as ``other(instance, *args)``.
-    """
-    method = vars(kind).get(name)
-    if not callable(method):
-        return
-
-    @functools.wraps(method)
-    def dispatched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_ours(args):
-            return other(self, *args, **kwargs)
-        return method(self, *args, **kwargs)
-
-    setattr(kind, name, dispatched)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.precision.precision import Applies
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies import DeepSpeedStrategy
-from lightlib_lightning.plugins.overriding import overridden, refuse, two_protocols
+from lightlib_lightning.plugins.overriding import overridden, refuse
 
 if TYPE_CHECKING:
     from lightlib.core.run.optimization import Optimization
@@ -79,11 +79,6 @@ class Precision(ours.Precision):
     def __init__(self) -> None:
         """Keep the values of `__new__`."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if cls.__module__ != __name__:
-            two_protocols(cls, "forward_context", bool, Precision._context_of_steps)
-
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
@@ -134,8 +129,7 @@ class Precision(ours.Precision):
         stack.enter_context(self.module_init_context())
         return stack
 
-    def _context_of_steps(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
-        """Return the factory of the context around steps, as lightlib asks for it."""
+    def step_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
         self._device_type = device_type
         if self._strategy is None and (lost := overridden(self, OF_TRAINER)):
             raise refuse(type(self), lost[0], "Trainer(strategy='ddp'), or another of Lightning's strategies.")
@@ -143,14 +137,12 @@ class Precision(ours.Precision):
             return None  # the strategy enters a context for each kind of step
         if overridden(self, ["forward_context"]):
             return self.forward_context
-        return self._plain.forward_context(device_type)
+        return self._plain.step_context(device_type)
 
     # Lightning's protocol
-    def forward_context(self, *device_type: str) -> Any:
+    def forward_context(self) -> AbstractContextManager[Any]:
         """Return the context of a step."""
-        if device_type:
-            return self._context_of_steps(*device_type)
-        factory = self._plain.forward_context(self._device_type)
+        factory = self._plain.step_context(self._device_type)
         return nullcontext() if factory is None else factory()
 
     def convert_module(self, module: nn.Module) -> nn.Module:

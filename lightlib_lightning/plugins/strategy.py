@@ -14,7 +14,6 @@ from lightlib import strategies as ours
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import overrides
 from lightlib.core.progress.states import TrainerFn
-from lightlib.errors import is_ours
 from lightlib.tree import to_device
 from lightlib_lightning.plugins import precision as precisions
 from lightlib_lightning.plugins.alone import Alone
@@ -24,7 +23,7 @@ from lightlib_lightning.plugins.hooks import HOOKS, StrategyHooks
 from lightlib_lightning.plugins.in_fabric import InFabric
 from lightlib_lightning.plugins.io import CheckpointIO, PluginStore, TorchCheckpointIO
 from lightlib_lightning.plugins.layer_sync import LayerSync
-from lightlib_lightning.plugins.overriding import check_same, complete, overridden, two_protocols
+from lightlib_lightning.plugins.overriding import check_same, complete, overridden
 from lightlib_lightning.plugins.refused import STEPS, refuse_for_trainers, refuse_in_fabric
 from lightlib_lightning.plugins.steering import steer
 from lightlib_lightning.plugins.views import StrategyViews
@@ -64,12 +63,6 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
             return object.__new__(cls)
         return object.__new__(complete(cls))
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not is_ours(cls.__module__):
-            two_protocols(cls, "setup", lambda args: len(args) > 1, Strategy._set_up)
-            two_protocols(cls, "connect", lambda args: len(args) > 1, Strategy._connect)
-
     def _bring(
         self,
         accelerator: Any = None,
@@ -86,7 +79,7 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         if parallel_devices is not None:
             indices = [device.index for device in parallel_devices]
             arguments["devices"] = len(indices) if None in indices else indices
-            self.devices = parallel_devices  # until `connect`
+            self.devices = parallel_devices  # until `use`
         self.extend(arguments=arguments)
         self._checkpoint_io: CheckpointIO | None = checkpoint_io
         self._bound: dict[str, Callable[..., Any]] = {}
@@ -105,15 +98,8 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         return super()
 
     # lightlib's protocol
-    def connect(self, *args: Any) -> None:
-        """Connect the strategy: lightlib's call has four arguments, Lightning's has the module."""
-        if len(args) > 1:
-            self._connect(*args)
-        elif args:
-            self._of_call = args[0]
-
-    def _connect(self, *args: Any) -> None:
-        super().connect(*args)
+    def use(self, *args: Any) -> None:
+        super().use(*args)
         refuse_for_trainers(self)
         if isinstance(self.precision, precisions.Precision):
             self.precision.join(self)
@@ -209,14 +195,7 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
             given = self.distributed_sampler_kwargs
             self.data_rank, self.data_size = given["rank"], given["num_replicas"]
 
-    def setup(self, *args: Any) -> None:
-        """Place the module: lightlib's call has the module and its steps, Lightning's has the Trainer."""
-        if len(args) > 1:
-            self._set_up(*args)
-        elif self._pending is not None:
-            self._finish_setup()
-
-    def _set_up(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+    def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         self._pending = module, steps
         try:
             if overridden(self, ["setup"]):
@@ -234,7 +213,7 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
             self._synced = True
         if overridden(self, ["model_to_device"]):
             self.model_to_device()
-        self.by_lightlib.setup(module, self._in_contexts(steps))
+        self.by_lightlib.place(module, self._in_contexts(steps))
         self._pending = None
         for name in overridden(self, STEPS):
             self._bound[name] = vars(self).pop(name)
@@ -349,6 +328,15 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         return dataloader
 
     # Lightning's protocol: the module, its optimizers and its state
+    def connect(self, model: nn.Module) -> None:
+        """Learn the module of a call."""
+        self._of_call = model
+
+    def setup(self, trainer: Any) -> None:
+        """Place the module, and bind its steps."""
+        if self._pending is not None:
+            self._finish_setup()
+
     def model_to_device(self) -> None:
         """Move the module to the device; lightlib does so in any case."""
         if self.model is not None:

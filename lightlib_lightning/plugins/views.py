@@ -52,7 +52,7 @@ class StrategyViews:
             given = self.extension.arguments
             accelerator = given.get("accelerator")
             by_device = lookup.of(self.root_device)
-            ours.Strategy.connect(
+            ours.Strategy.use(
                 self,
                 accelerator if isinstance(accelerator, Accelerator) else by_device,
                 list(self.devices) or [self.root_device],

@@ -12,7 +12,7 @@ from lightlib.callbacks import GradientAccumulationScheduler, History, LearningR
 from lightlib.conventions import following
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.runs.plain import Net, Rows, Unsized, batches, quiet_trainer
 

@@ -11,7 +11,7 @@ import lightlib
 from lightlib import compat
 from lightlib.conventions import chosen
 from lightlib.errors import MisconfigurationException
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.quiet import QUIET
 
 

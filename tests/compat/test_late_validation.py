@@ -10,7 +10,7 @@ import lightlib
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.conventions import LIGHTLIB, following
 from lightlib.errors import MisconfigurationException
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.quiet import QUIET
 
 DATA = torch.arange(8.0).reshape(-1, 1)

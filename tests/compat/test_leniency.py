@@ -14,7 +14,7 @@ from lightlib import compat, conventions, report
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.conventions import LIGHTLIB, chosen, following
 from lightlib.errors import CheckpointError, LightlibError, MisconfigurationException
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.compat.hook_programs import DRAWN, STORED_DRAWN, drawn
 from tests.runs.quiet import QUIET
 

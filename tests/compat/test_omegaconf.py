@@ -10,7 +10,7 @@ import torch
 import lightlib
 from lightlib import conventions
 from lightlib.errors import CheckpointError
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.quiet import QUIET
 
 omegaconf = pytest.importorskip("omegaconf")

@@ -12,7 +12,7 @@ import lightlib
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.conventions import following
 from lightlib.loggers import CSVLogger
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.quiet import QUIET
 
 

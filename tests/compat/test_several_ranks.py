@@ -10,7 +10,7 @@ import lightlib
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.conventions import LIGHTLIB, following
 from lightlib.loggers.logger import DummyLogger
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
 

@@ -9,7 +9,7 @@ import pytest
 from lightlib import conventions
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.plain import Net, Unsized, batches, quiet_trainer
 from tests.runs.steps import Steps, on
 

@@ -16,7 +16,7 @@ from lightlib.conventions import following
 from lightlib.core.module.module import Module
 from lightlib.data.arrays import as_tensors, holds_arrays, tensor_of, with_tensors
 from lightlib.errors import MisconfigurationException
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.plain import Net, Unsized, batches, quiet_trainer, same_weights, samples
 
 ZEROS = [[0.0, 0.0], [0.0, 0.0]]

@@ -81,10 +81,10 @@ class Averaging(Strategy):
     def init_context(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+    def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         self.module = module
         for name, step in steps.items():
-            setattr(self, name, in_context(step, self.precision.forward_context("cpu")))
+            setattr(self, name, in_context(step, self.precision.step_context("cpu")))
 
     def optimizer(self, optimizer: Any) -> Any:
         return optimizer

@@ -11,7 +11,7 @@ from tests.processes import programs
 PROGRAM = """
 import sys
 import torch
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 import lightlib
 from lightlib import conventions
 from tests.runs.quiet import QUIET

@@ -19,7 +19,7 @@ class Engine:
     def __init__(self, strategy):
         self.strategy, self.losses, self.synced = strategy, [], []
 
-    def setup(self, module, steps):
+    def place(self, module, steps):
         self.steps = steps
 
     def forward_backward(self, batch, batch_idx, backward, sync):

@@ -61,14 +61,14 @@ def test_plain_torch_keeps_the_gradients_with_the_cache(before):
     "before", [without_gradients, in_inference_mode, with_other_gradients, checkpointed, while_frozen]
 )
 def test_a_step_has_its_gradients_whatever_came_before(before):
-    ours = gradients(before, named("bf16-mixed").forward_context("cpu"))
-    right = gradients(before, UNCACHED.forward_context("cpu"))
+    ours = gradients(before, named("bf16-mixed").step_context("cpu"))
+    right = gradients(before, UNCACHED.step_context("cpu"))
     assert all(torch.equal(a, b) for a, b in zip(ours, right, strict=True))
 
 
 def test_the_cache_is_off_in_a_torch_that_loses_gradients(monkeypatch):
     monkeypatch.setattr(precision_file, "_cache_keeps_gradients", lambda: False)
-    with named("bf16-mixed").forward_context("cpu")():
+    with named("bf16-mixed").step_context("cpu")():
         assert not torch.is_autocast_cache_enabled()
 
 
@@ -83,7 +83,7 @@ def test_the_question_to_torch_leaves_nothing_behind():
 
 
 def test_the_cache_can_be_switched_off():
-    with UNCACHED.forward_context("cpu")():
+    with UNCACHED.step_context("cpu")():
         assert not torch.is_autocast_cache_enabled()
 
 
@@ -107,8 +107,8 @@ def test_plain_torch_computes_with_old_weights_after_a_step_in_the_context():
 
 def test_forget_casts_after_a_step():
     precision = named("bf16-mixed")
-    ours = second_output(precision.forward_context("cpu"), precision.forget_casts_after)
-    assert torch.equal(ours, second_output(UNCACHED.forward_context("cpu")))
+    ours = second_output(precision.step_context("cpu"), precision.forget_casts_after)
+    assert torch.equal(ours, second_output(UNCACHED.step_context("cpu")))
 
 
 def test_forget_casts_can_be_undone_and_is_not_always_needed():

@@ -210,7 +210,7 @@ def test_new_tensors_have_the_dtype(name):
     precision = named(name)
     with precision.init_context():
         assert nn.Linear(1, 1).weight.dtype is precision.param_dtype
-    make = precision.forward_context("cuda")
+    make = precision.step_context("cuda")
     for _ in range(2):
         with make():
             assert torch.ones(1).dtype is precision.compute_dtype
@@ -218,7 +218,7 @@ def test_new_tensors_have_the_dtype(name):
 
 
 def test_default_dtype_comes_back_after_an_error_and_when_nested():
-    make = named("64-true").forward_context("cpu")
+    make = named("64-true").step_context("cpu")
     with make():
         with pytest.raises(IndexError, match="Dimension out of range"), make():
             torch.ones(1).sum(dim=3)
@@ -233,8 +233,8 @@ def test_float32_parameters_need_no_init_context(name):
 
 
 def test_32_true_needs_no_context():
-    assert named(32).forward_context("cpu") is None
-    assert named(32).forward_context("cuda") is None
+    assert named(32).step_context("cpu") is None
+    assert named(32).step_context("cuda") is None
 
 
 @pytest.mark.parametrize("name", ["16-mixed", "bf16-mixed"])
@@ -244,7 +244,7 @@ def test_mixed_is_plain_autocast(name):
     model, x = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), torch.randn(3, 4)
     with torch.autocast("cpu", dtype=precision.compute_dtype):
         expected = model(x)
-    with precision.forward_context("cpu")():
+    with precision.step_context("cpu")():
         assert torch.is_autocast_cache_enabled() is precision_file._cache_keeps_gradients()
         result = model(x)
     assert result.dtype is precision.compute_dtype
@@ -254,17 +254,17 @@ def test_mixed_is_plain_autocast(name):
 
 def test_a_device_that_cannot_autocast():
     with pytest.raises(MisconfigurationException, match="on 'meta' devices, where torch cannot autocast"):
-        named("bf16-mixed").forward_context("meta")
+        named("bf16-mixed").step_context("meta")
 
 
 @pytest.mark.parametrize(("name", "better"), [("16-mixed", "bf16-mixed"), ("16-true", "bf16-true")])
 def test_float16_on_the_cpu_warns_once(name, better):
     precision_file._warn_of_float16_on_cpu.cache_clear()
     with pytest.warns(PossibleUserWarning, match=f"precision='{name}' .* slower .* precision='{better}' is fast"):
-        named(name).forward_context("cpu")
-    named(name).forward_context("cpu")
+        named(name).step_context("cpu")
+    named(name).step_context("cpu")
     precision_file._warn_of_float16_on_cpu.cache_clear()
-    named(name).forward_context("cuda")
+    named(name).step_context("cuda")
 
 
 @pytest.mark.parametrize("name", ["64-true", "bf16-true", "bf16-mixed", "32-true"])
@@ -277,7 +277,7 @@ def test_training_is_that_of_plain_torch(name):
         if ours:
             with precision.init_context():
                 model = precision.convert(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
-            make = precision.forward_context("cpu")
+            make = precision.step_context("cpu")
             (x, y) = precision.convert_input((x, y))
         else:
             torch.set_default_dtype(precision.param_dtype)

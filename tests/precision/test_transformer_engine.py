@@ -163,14 +163,14 @@ def test_options(package):
     )
     assert made.recipe.given == {"fp8_format": package.common.recipe.Format.E4M3, "margin": 2}
     assert (made.weights_dtype, made.fallback_compute_dtype) == (torch.bfloat16, torch.float16)
-    with made.forward_context("cpu")():
+    with made.step_context("cpu")():
         assert torch.get_default_dtype() is torch.bfloat16
         assert torch.get_autocast_dtype("cpu") is torch.float16
         assert Package.within is made.recipe
     own = DelayedScaling()
     assert TransformerEnginePrecision(weights_dtype=torch.float16, recipe=own).recipe is own
     wide = TransformerEnginePrecision(weights_dtype=torch.float32)
-    with wide.forward_context("cpu")():
+    with wide.step_context("cpu")():
         assert not torch.is_autocast_enabled("cpu")
 
 

@@ -186,7 +186,7 @@ def test_precision_in_deepspeeds_form() -> None:
     assert (mixed.half, mixed.converts_input, mixed.autocasts) == ("bf16", True, False)
     module = mixed.convert(nn.BatchNorm1d(2))
     assert (module.weight.dtype, module.running_mean.dtype) == (torch.bfloat16, torch.float32)
-    assert mixed.forward_context("cpu") is None
+    assert mixed.step_context("cpu") is None
     assert EnginePrecision.of(Precision.named("32-true"), lambda: None).half is None
     with pytest.raises(MisconfigurationException, match="DeepSpeed has no precision='64-true'"):
         EnginePrecision.of(Precision.named("64-true"), lambda: None)

@@ -40,7 +40,7 @@ class MetaAccelerator(CPUAccelerator):
 
 def strategy(precision="32-true", device=None):
     made = SingleDeviceStrategy(device)
-    made.connect(MetaAccelerator(), [CPU], named(precision), Environment("local"))
+    made.use(MetaAccelerator(), [CPU], named(precision), Environment("local"))
     made.setup_environment()
     return made
 
@@ -54,11 +54,11 @@ class TestPlacing:
         with pytest.raises(
             MisconfigurationException, match=r"single_device got 2 devices.*\n.*\n.*Trainer\(devices=1\)"
         ):
-            SingleDeviceStrategy().connect(CPUAccelerator(), [CPU, CPU], named(32), Environment("local"))
+            SingleDeviceStrategy().use(CPUAccelerator(), [CPU, CPU], named(32), Environment("local"))
 
     def test_setup_moves_the_module_and_binds_the_steps(self):
         made, module = strategy(device="meta"), nn.Linear(2, 2)
-        made.setup(
+        made.place(
             module, {"training_step": lambda batch: ("train", batch), "test_step": lambda batch: ("test", batch)}
         )
         assert module.weight.device == META
@@ -68,7 +68,7 @@ class TestPlacing:
 
     def test_setup_casts_what_the_precision_wants(self):
         made, module = strategy("64-true"), nn.Linear(2, 2)
-        made.setup(module, {})
+        made.place(module, {})
         assert module.weight.dtype is torch.float64
 
     def test_init_context_is_device_and_dtype(self):
@@ -79,17 +79,17 @@ class TestPlacing:
 
     def test_steps_run_under_autocast(self):
         made, module = strategy("bf16-mixed"), nn.Linear(2, 2)
-        made.setup(module, {"training_step": module})
+        made.place(module, {"training_step": module})
         assert made.training_step(torch.ones(1, 2)).dtype is torch.bfloat16
 
     def test_without_autocast_the_step_is_the_step_itself(self):
         made, module = strategy(), nn.Linear(2, 2)
         step = lambda batch: batch  # noqa: E731
-        made.setup(module, {"training_step": step})
+        made.place(module, {"training_step": step})
         assert made.training_step is step
 
     def test_state_before_setup_is_a_mistake_of_ours(self):
-        with pytest.raises(AssertionError, match="setup"):
+        with pytest.raises(AssertionError, match="place"):
             strategy().module_state()
 
 
@@ -154,8 +154,8 @@ class TestState:
     def test_module_and_optimizer(self):
         first, second = nn.Linear(2, 2), nn.Linear(2, 2)
         one, other = strategy(), strategy()
-        one.setup(first, {})
-        other.setup(second, {})
+        one.place(first, {})
+        other.place(second, {})
         optimizer = one.optimizer(torch.optim.SGD(first.parameters(), lr=0.1, momentum=0.9))
         first(torch.ones(1, 2)).sum().backward()
         optimizer.step()
@@ -168,7 +168,7 @@ class TestState:
 
     def test_strict(self):
         made = strategy()
-        made.setup(nn.Linear(2, 2), {})
+        made.place(nn.Linear(2, 2), {})
         with pytest.raises(RuntimeError, match="Missing key"):
             made.load_module_state({"weight": torch.zeros(2, 2)})
         made.load_module_state({"weight": torch.zeros(2, 2)}, strict=False)
@@ -176,7 +176,7 @@ class TestState:
 
     def test_teardown_on_the_cpu_moves_nothing(self):
         made, module = strategy(), nn.Linear(2, 2)
-        made.setup(module, {})
+        made.place(module, {})
         weight = module.weight.data_ptr()
         made.teardown()
         assert module.weight.data_ptr() == weight

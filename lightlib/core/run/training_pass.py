@@ -37,7 +37,7 @@ def forward_training_data(run: Run, num_batches: int | None = None) -> int:
     if run.train_data is None or step is None:
         raise MisconfigurationException(
             f"{type(run.strategy).__name__} cannot run training_step outside of training.",
-            expected="a strategy that binds all steps that its `setup` gets, within trainer.fit.",
+            expected="a strategy that binds all steps that its `place` gets, within trainer.fit.",
             fix='Trainer(strategy="ddp")',
         )
     with isolate_rng(), torch.no_grad(), _second_reader(run.train_data, run.progress.epoch) as data:

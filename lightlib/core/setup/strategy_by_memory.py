@@ -47,7 +47,7 @@ def strategy_by_memory(given: Strategy, module: nn.Module) -> Strategy:
         )
         return given
     chosen = strategy_of("fsdp", given.environment)
-    chosen.connect(given.accelerator, list(given.devices), given.precision, given.environment)
+    chosen.use(given.accelerator, list(given.devices), given.precision, given.environment)
     if given.sync_batchnorm:
         chosen.synchronize_batchnorm()
     report.info(f'strategy="auto" is fsdp: {advice.reason}.')

@@ -55,7 +55,7 @@ class AxisContext:
         casts: Whether an axis applies the precision, so that autocast is off.
         pipelined: The child module that the pipeline cuts, which other axes treat as one unit.
         sharded_separately: Modules to shard over other dimensions than the rest, each list with its mesh.
-        `tell`, `hear`: See :class:`Strategy`; looked up when called, as the run sets them after `apply`.
+        `send`, `receive`: See :class:`Strategy`; looked up when called, as the run sets them after `apply`.
     """
 
     mesh: DeviceMesh
@@ -72,13 +72,13 @@ class AxisContext:
     casts: bool = False
     pipelined: nn.Module | None = None
     sharded_separately: list[tuple[list[nn.Module], DeviceMesh]] = field(default_factory=list)
-    tell: Callable[[], Any] = field(default=lambda: None)
-    hear: Callable[[Any], None] = field(default=lambda message: None)
+    send: Callable[[], Any] = field(default=lambda: None)
+    receive: Callable[[Any], None] = field(default=lambda message: None)
 
     @property
     def context(self) -> Callable[[], AbstractContextManager[Any]] | None:
         """Factory of the context of a forward pass (autocast or a default dtype); None when none is needed."""
-        return None if self.casts and self.precision.autocasts else self.precision.forward_context(self.device.type)
+        return None if self.casts and self.precision.autocasts else self.precision.step_context(self.device.type)
 
     def coordinate(self, name: str) -> int:
         """Return the local coordinate along one dimension."""

@@ -256,10 +256,10 @@ class EnginePrecision(Precision):
                 parameter.data = parameter.data.to(self.compute_dtype)
         return module
 
-    def forward_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
+    def step_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
         if self.half is None or self.param_dtype is torch.float32:
             return None
-        return super().forward_context(device_type)
+        return super().step_context(device_type)
 
     def init_context(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.param_dtype is torch.float32 else super().init_context()

@@ -161,7 +161,7 @@ class DeepSpeedStrategy(Strategy):
     def root_device(self) -> torch.device:
         return self.local_device
 
-    def connect(
+    def use(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:
         if "deepspeed" not in sys.modules and find_spec("deepspeed") is None:
@@ -173,7 +173,7 @@ class DeepSpeedStrategy(Strategy):
             )
         refuse_without_collectives(type(self).__name__, accelerator)
         precision.check_strategy(self)
-        super().connect(accelerator, devices, EnginePrecision.of(precision, lambda: self._engine), environment)
+        super().use(accelerator, devices, EnginePrecision.of(precision, lambda: self._engine), environment)
         self.data_rank = self.data_place = environment.rank
         self.data_size = environment.world_size
 
@@ -216,12 +216,12 @@ class DeepSpeedStrategy(Strategy):
                 os.environ["LOCAL_RANK"] = before
 
     # the module
-    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+    def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         _check(module)
         self._taken = False
         if module is not self.module:
             self._place(module)
-        context = self.precision.forward_context(self.root_device.type)
+        context = self.precision.step_context(self.root_device.type)
         for name, step in steps.items():
             setattr(self, name, partial(self._run, in_context(step, context)))
 

@@ -171,7 +171,7 @@ class Training:
     def _exchanged(self, outputs: list[Any], backward: Callable[..., None], sync: bool) -> Any:
         """Send each micro-batch's loss and weight and the logged values to every stage; return the batch's output."""
         group, last = self.chain.group, self.chain.rank == self.last
-        logged = self.site.tell() if last and sync else None
+        logged = self.site.send() if last and sync else None
         payload = pickle.dumps(logged) if logged else b""
         pairs = [_loss_and_weight(output) for output in outputs] if last else []
         head = torch.zeros(3, dtype=torch.float64)
@@ -194,7 +194,7 @@ class Training:
             packed = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if last else packed
             distributed.broadcast(packed, group=group, group_src=self.last)
             if not last:
-                self.site.hear(pickle.loads(packed.numpy().tobytes()))  # noqa: S301  from a process of this run
+                self.site.receive(pickle.loads(packed.numpy().tobytes()))  # noqa: S301  from a process of this run
         if last:
             return _merged(outputs, bool(weighted))
         losses, weights = values[: len(outputs)].float(), values[len(outputs) :]

@@ -13,7 +13,7 @@ from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.bad_input import Net, Validated, loader, said, trainer, with_methods
 
 __all__ = ["said"]

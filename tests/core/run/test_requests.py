@@ -18,7 +18,7 @@ from lightlib.conventions import following
 from lightlib.core.progress.states import TrainerStatus
 from lightlib.errors import MisconfigurationException, StopTraining
 from lightlib.report import PossibleUserWarning
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
 from tests.runs.resumable import Everything, Noisy
 from tests.runs.steps import Steps

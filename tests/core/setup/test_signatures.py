@@ -17,7 +17,7 @@ from lightlib.core.setup.signatures import LOGGER_METHODS, _hooks_of, check_sign
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger
 from lightlib.report import rank_zero_only
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.bad_input import Validated, loader, refused, trainer, with_methods
 from tests.runs.plain import Rows
 

@@ -23,7 +23,7 @@ from lightlib.core.values.hparams import AttributeDict, plain_hparams
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, Logger
 from lightlib.report import PossibleUserWarning
-from lightlib_lightning.conventions import LIGHTNING
+from lightlib_lightning.order import LIGHTNING
 from tests.runs.plain import Net, batches, quiet_trainer
 
 
