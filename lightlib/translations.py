@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from functools import lru_cache
+from functools import cache
 from importlib.machinery import ModuleSpec
-from importlib.metadata import EntryPoint
 from typing import Any, NamedTuple, Protocol
 
 from lightlib.registry import entry_points
@@ -136,11 +135,8 @@ def start_of_commands() -> list[str]:
     return [word for one in _translations() for word in one.start_of_commands()]
 
 
+@cache
 def _translations() -> tuple[Translation, ...]:
-    return _loaded(entry_points("lightlib.translations"))
-
-
-@lru_cache(maxsize=4)
-def _loaded(points: tuple[EntryPoint, ...]) -> tuple[Translation, ...]:
-    modules: dict[str, Any] = {point.value: importlib.import_module(point.value) for point in points}
-    return tuple(modules.values())
+    modules = dict.fromkeys(point.value for point in entry_points("lightlib.translations"))
+    loaded: list[Any] = [importlib.import_module(module) for module in modules]
+    return tuple(loaded)

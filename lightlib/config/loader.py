@@ -14,6 +14,7 @@ from lightlib.config.yaml.file import ConfigError, loader
 from lightlib.translations import translated
 
 MODE = "lightlib"
+_NOT_TEXT = ("false", "n", "no", "null", "off", "on", "true", "y", "yes")  # words that YAML may read as another value
 _parsed: ContextVar[Mapping[str, Any]] = ContextVar("parsed", default={})  # noqa: B039  it is never changed
 
 
@@ -34,6 +35,8 @@ def handed_over(values: Mapping[str, Any]) -> Iterator[None]:
 
 def _load(text: str) -> Any:
     """Load a text for jsonargparse: a value with our class paths, or a configuration that has been parsed already."""
+    if text.isalpha() and text.lower() not in _NOT_TEXT:  # most texts are one word
+        return text
     values = _parsed.get().get(with_unix_lines(text))
     return translated(loader(text)) if values is None else copy.deepcopy(values)
 

@@ -1,4 +1,4 @@
-"""From a YAML file to the Trainer: counted calls of lightlib, and questions for absent names."""
+"""From a YAML file to the Trainer: counted calls of lightlib."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 import torch
 
 import lightlib
+from lightlib import errors
 from lightlib.cli import LightningCLI
 
-ROOT = Path(lightlib.__file__).parent
+FOLDERS = tuple(errors.FOLDERS)
 YAML = "trainer:\n  max_epochs: 3\nmodel:\n  width: 4\n"
-BUDGET = 760  # calls without the questions: 675 when it was written
+BUDGET = 800  # with about 310 questions of jsonargparse for names that lightlib has not
 
 
 class Net(lightlib.Module):
@@ -30,8 +31,8 @@ def calls_of(function):
     def profile(frame, event, _):
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)
-        if event == "call" and not code.co_name.startswith("<") and code.co_filename.startswith(f"{ROOT}/"):
-            counts[code.co_filename.removeprefix(f"{ROOT}/"), name] += 1
+        if event == "call" and not code.co_name.startswith("<") and code.co_filename.startswith(FOLDERS):
+            counts[code.co_filename, name] += 1
 
     sys.setprofile(profile)
     try:
@@ -52,8 +53,7 @@ def test_a_key_of_a_file_reaches_the_trainer_in_few_calls(tmp_path, monkeypatch)
     run()  # imports
     counts = calls_of(run)
     assert (made[-1].trainer.max_epochs, made[-1].model.layer.in_features) == (3, 4)
-    questions = sum(number for (file, name), number in counts.items() if file == "lazy.py" and name.endswith("get"))
-    assert sum(counts.values()) - questions <= BUDGET, counts.most_common(20)
+    assert sum(counts.values()) <= BUDGET, counts.most_common(20)
 
 
 @pytest.mark.parametrize("package", [lightlib, lightlib.strategies])

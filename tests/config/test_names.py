@@ -11,11 +11,12 @@ import pytest
 import torch
 from jsonargparse import ArgumentParser
 
-from lightlib import registry
+from lightlib import registry, translations
 from lightlib.callbacks import Callback
-from lightlib.config.names import check_shape, class_path, translate, translated
+from lightlib.config.names import check_shape, class_path
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.loggers import Logger
+from lightlib.translations import translated
 from lightlib_lightning import absent, objects
 
 
@@ -250,7 +251,7 @@ ARGUMENTS = {
     ],
 )
 def test_a_class_of_lightning_that_we_have(path, ours):
-    assert translate(path) == ours
+    assert translations.class_path(path) == ours
     assert isinstance(loaded(ours), type)
 
 
@@ -268,7 +269,7 @@ def test_a_class_of_lightning_that_we_have(path, ours):
     ],
 )
 def test_other_paths_stay(path):
-    assert translate(path) == path
+    assert translations.class_path(path) == path
 
 
 @pytest.mark.parametrize(
@@ -281,7 +282,7 @@ def test_other_paths_stay(path):
 )
 def test_a_class_of_lightning_that_we_have_not(path, words):
     with pytest.raises(MisconfigurationException) as caught:
-        translate(path)
+        translations.class_path(path)
     assert str(caught.value).startswith(f"{path!r} is a Lightning class with no counterpart in lightlib.\n")
     assert words in str(caught.value)
 
@@ -297,7 +298,7 @@ def test_a_class_of_lightning_that_we_have_not(path, words):
 )
 def test_a_path_that_lightning_has_not_either(path, near):
     with pytest.raises(MisconfigurationException, match=r"is no class of Lightning 2\.6\.") as caught:
-        translate(path)
+        translations.class_path(path)
     assert f"{near}'?" in str(caught.value)
 
 
@@ -379,7 +380,7 @@ def test_every_public_name_of_lightning_is_ours_or_has_a_replacement():
         for name in public.split():
             path = ".".join(("lightning", *filter(None, [where]), name))
             try:
-                place, _, ours = translate(path).rpartition(".")
+                place, _, ours = translations.class_path(path).rpartition(".")
                 assert place.partition(".")[0] != "lightning", path
                 resolve_name(f"{place}:{ours}")
             except MisconfigurationException as error:
@@ -398,7 +399,7 @@ def test_every_public_name_of_lightning_is_ours_or_has_a_replacement():
 def test_a_class_that_another_module_has(path, place):
     name = path.rpartition(".")[2]
     with pytest.raises(MisconfigurationException, match=rf"{path}.*: {place} has it") as caught:
-        translate(path)
+        translations.class_path(path)
     fix = str(caught.value).rpartition("Fix: ")[2]
     assert fix == f"{place}.{name}"
-    assert translate(fix).endswith(f".{name}")
+    assert translations.class_path(fix).endswith(f".{name}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightlib.conventions import leniency
 from lightlib.core.module.overrides import overrides
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, is_ours
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # The modules of the decorators `rank_zero_only`, `torch.no_grad()` and the like.
@@ -33,7 +33,10 @@ def check_signatures(owner: object, base: type, names: Sequence[str] | None = No
     Raises:
         MisconfigurationException: A hook has other arguments.
     """
-    for name in _hooks_of(base) if names is None else names:
+    asked = _hooks_of(base) if names is None else names
+    if is_ours(type(owner).__module__):  # only a hook that is set on the object may be wrong
+        asked = [name for name in asked if name in vars(owner)]
+    for name in asked:
         if not overrides(owner, base, name):
             continue
         try:
