@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
-from lightlib.testing.kit import check_class, equal, failure, through_file, worst_weight
+from lightlib.testing.kit import Kit, equal, worst_weight
 from lightlib.testing.module import BATCH, QUIET, SAMPLES, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 from lightlib.torch_private import TorchDispatchMode
@@ -50,68 +49,7 @@ def check_accelerator(make_accelerator: Callable[[], Accelerator]) -> None:
         >>> from lightlib.accelerators import CPUAccelerator
         >>> check_accelerator(CPUAccelerator)
     """
-    for name, check in ACCELERATOR_CHECKS.items():
-        accelerator = make_accelerator()
-        check_class("accelerator", name, accelerator, Accelerator)
-        check(_Kit(name, accelerator))
-
-
-@dataclass(frozen=True)
-class _Kit:
-    """One accelerator, and the errors of one check."""
-
-    check: str
-    accelerator: Accelerator
-
-    @property
-    def kind(self) -> str:
-        return type(self.accelerator).__name__
-
-    def device(self) -> torch.device:
-        """Return the first device."""
-        return self.call("get_parallel_devices", self.call("parse_devices", 1))[0]  # type: ignore[no-any-return]
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method; an exception is a failure of the check."""
-        try:
-            return getattr(self.accelerator, method)(*arguments)
-        except Exception as error:
-            raise self.raised(error, method, *arguments) from error
-
-    def raised(self, error: Exception, method: str, *arguments: Any) -> AssertionError:
-        """Return the error for a method that raised."""
-        shown = ", ".join(map(repr, arguments))
-        return self.failure(
-            f"{self.kind}.{method}({shown}) raised {type(error).__name__}: {error}",
-            "the call to succeed on a machine that has the device.",
-            f"handle these arguments in {method}.",
-        )
-
-    def typed(self, what: str, value: Any, types: tuple[type, ...], right: bool = True) -> None:
-        """Fail unless a value is of one of the types, and `right`."""
-        names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types) or not right:
-            raise self.failure(
-                f"{self.kind}.{what} is {value!r}, a {type(value).__name__}.",
-                f"{names}{'' if right else ', not empty'}.",
-                f"let `{what.partition('(')[0]}` return {names}.",
-            )
-
-    def failure(self, what: str, expected: str, fix: str) -> AssertionError:
-        """Return the error of a failed check, in three parts."""
-        return failure("accelerator", self.check, what, expected, fix)
-
-
-def _name(kit: _Kit) -> None:
-    name = kit.call("name")
-    kit.typed("name()", name, (str,), right=name != "")
-    again = kit.call("name")
-    if again != name:
-        raise kit.failure(
-            f"{kit.kind}.name() was {name!r} and is now {again!r}.",
-            "the same name at each call: the entry point, messages and checkpoints use it.",
-            "return a constant.",
-        )
+    AcceleratorKit.run(make_accelerator)
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives it no types
@@ -131,224 +69,187 @@ def _initialized(device: torch.device) -> bool:
     return bool(is_initialized()) if is_initialized is not None else False
 
 
-def _available(kit: _Kit) -> None:
-    device = kit.device()
-    before = _initialized(device)
-    with _Operations() as operations:
-        available = kit.call("is_available")
-    kit.typed("is_available()", available, (bool,))
-    if operations.names or _initialized(device) != before:
-        how = f"ran {operations.names[0]}" if operations.names else f"initialized {device.type}"
-        raise kit.failure(
-            f"{kit.kind}.is_available() {how}.",
-            "no tensor and no context on the device: the call must claim none of its memory.",
-            "ask the driver for the number of devices instead.",
-        )
-    if not available:
-        raise kit.failure(
-            f"{kit.kind}.is_available() is False.",
-            "True: the other checks need a device.",
-            "run the checks on a machine that has one.",
-        )
-    reason = kit.call("why_unavailable")
-    if not (isinstance(reason, tuple) and len(reason) == 2 and all(isinstance(text, str) for text in reason)):
-        raise kit.failure(
-            f"{kit.kind}.why_unavailable() is {reason!r}.",
-            "two strings: where the device was looked for, and how to fix it.",
-            "return both; the error for a machine without the device consists of them.",
-        )
-
-
-def _devices(kit: _Kit) -> None:
-    auto = kit.call("auto_device_count")
-    kit.typed("auto_device_count()", auto, (int,))
-    for count in dict.fromkeys((1, auto)):
-        devices = kit.call("get_parallel_devices", kit.call("parse_devices", count))
-        if not (
-            isinstance(devices, list)
-            and len(devices) == count
-            and all(isinstance(device, torch.device) for device in devices)
-        ):
-            raise kit.failure(
-                f"{kit.kind}.get_parallel_devices(parse_devices({count})) is {devices!r}.",
-                f"a list of {count} torch.device, one for each process.",
-                "return a torch.device for each device that parse_devices has chosen.",
-            )
-    for wrong in ("many", 0, 1.5):
-        try:
-            parsed = kit.accelerator.parse_devices(wrong)
-        except MisconfigurationException:
-            continue
-        except Exception as error:
-            raise kit.failure(
-                f"{kit.kind}.parse_devices({wrong!r}) raised {type(error).__name__}: {error}",
-                "a MisconfigurationException, which states the value, the valid ones and the fix.",
-                "raise lightlib.errors.MisconfigurationException in parse_devices.",
-            ) from error
-        raise kit.failure(
-            f"{kit.kind}.parse_devices({wrong!r}) returned {parsed!r}.",
-            "a MisconfigurationException: no run can use this value.",
-            "check the user's value in parse_devices.",
-        )
-
-
-_ABILITIES: dict[str, type] = {
-    "default_backend": str,
-    "device_type": str,
-    "priority": int,
-    **dict.fromkeys(
-        ("is_gpu", "has_streams", "pins_memory", "has_collectives", "has_float64", "has_ring_attention"), bool
-    ),
-}
-
-
-def _abilities(kit: _Kit) -> None:
-    for name, kind in _ABILITIES.items():
-        kit.typed(name, getattr(kit.accelerator, name), (kind,))
-
-
-def _generators(kit: _Kit) -> None:
-    with _kept(kit):
-        kit.call("manual_seed", 7)
-        state = kit.call("rng_state")
-        kit.typed("rng_state()", state, (dict,))
-        loaded = _through_file(kit, state)
-        kit.call("manual_seed", 8)
-        if state and equal(kit.call("rng_state"), loaded):
-            raise kit.failure(
-                f"{kit.kind}.manual_seed(7) and manual_seed(8) leave the same rng_state().",
-                "a seed sets the devices' own generators, which rng_state returns.",
-                "seed each generator in manual_seed, and return a copy of its state in rng_state.",
-            )
-        kit.call("set_rng_state", {**loaded, "a kind of another package": 1})
-        if not equal(kit.call("rng_state"), loaded):
-            raise kit.failure(
-                f"{kit.kind}.rng_state() differs from the state that set_rng_state received.",
-                "the same state: a resumed run draws the numbers of an uninterrupted one.",
-                "restore each entry of rng_state in set_rng_state.",
-            )
-
-
-def _through_file(kit: _Kit, state: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return through_file(state)  # type: ignore[no-any-return]
-    except Exception as error:
-        raise kit.failure(
-            f"{kit.kind}.rng_state() returned {state!r}, which a checkpoint cannot hold: {error}",
-            "a dictionary of tensors and plain values.",
-            "return generator.get_state(), not the generator.",
-        ) from error
-
-
-@contextmanager
-def _kept(kit: _Kit) -> Iterator[None]:
-    """Restore all generators afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        before = _through_file(kit, kit.call("rng_state"))
-        try:
-            yield
-        finally:
-            kit.call("set_rng_state", before)
-
-
-def _forks(kit: _Kit) -> None:
-    device = kit.device()
-    with _kept(kit):
-        for fails in (False, True):
-            before = torch.get_rng_state(), _through_file(kit, kit.call("rng_state"))
-            with suppress(_LeftError):
-                _draw(kit, device, fails)
-            for whose, was, now in zip(
-                ("CPU", "device"), before, (torch.get_rng_state(), kit.call("rng_state")), strict=True
-            ):
-                if not equal(now, was):
-                    after = "after an exception" if fails else "afterwards"
-                    raise kit.failure(
-                        f"{kit.kind}.fork_rng({str(device)!r}) leaves the {whose}'s generator changed {after}.",
-                        "the state from before: validation must not change the random numbers of training.",
-                        "restore it in a `finally`, or keep the default of Accelerator.fork_rng.",
-                    )
-
-
-def _draw(kit: _Kit, device: torch.device, fails: bool) -> None:
-    with kit.call("fork_rng", device):
-        kit.call("manual_seed", 9)
-        torch.rand(3)
-        torch.rand(3, device=device)
-        if fails:
-            raise _LeftError
-
-
 class _LeftError(Exception):
     """Leaves a context."""
 
 
-def _groups(kit: _Kit) -> None:
-    device = kit.device()
-    ids = kit.call("device_ids", device)
-    kit.typed(f"device_ids({str(device)!r})", ids, (list, type(None)))
-    for index in ids or ():
-        kit.typed(f"device_ids({str(device)!r})[0]", index, (int,))
-    group_device = kit.call("group_device", device)
-    kit.typed(f"group_device({str(device)!r})", group_device, (torch.device, type(None)))
+class AcceleratorKit(Kit):
+    """The checks of `check_accelerator`."""
 
+    kind, base = "accelerator", Accelerator
+    succeeding = "the call to succeed on a machine that has the device."
 
-def _describes(kit: _Kit) -> None:
-    device = kit.device()
-    text = kit.call("describe", device)
-    kit.typed(f"describe({str(device)!r})", text, (str,), right=text != "")
-    try:
-        stats = kit.accelerator.get_device_stats(device)
-    except MisconfigurationException:
-        return  # an optional package is missing, and the error names it
-    except Exception as error:
-        raise kit.raised(error, "get_device_stats", device) from error
-    kit.typed(f"get_device_stats({str(device)!r})", stats, (dict,))
-    for name, value in stats.items():
-        kit.typed(f"get_device_stats({str(device)!r})[{name!r}]", value, (int, float))
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.accelerator: Accelerator = self.made()
+        self.name = type(self.accelerator).__name__
 
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the accelerator, which must succeed."""
+        return self.call(self.accelerator, method, *arguments)
 
-def _fits(kit: _Kit) -> None:
-    device = kit.device()
-    with _kept(kit):
-        torch.manual_seed(1)
-        module = BoringModule()
-        torch.manual_seed(1)
-        plain = BoringModule().to(device)
-        batches = [to_device(batch, device) for batch in DataLoader(samples(SAMPLES), BATCH)]
-        wanted = PlainLoop(plain, batches).weights
-        trainer = Trainer(**{**QUIET, "accelerator": kit.accelerator, "devices": 1, "max_epochs": 2})
-        try:
-            trainer.fit(module)
-        except Exception as error:
-            raise kit.failure(
-                f"Trainer(accelerator={kit.kind}()).fit raised {type(error).__name__}: {error}",
-                f"{_STEPS} steps of a small module.",
-                "correct the method of the accelerator that the traceback shows.",
-            ) from error
-    if trainer.strategy.root_device != device:
-        raise kit.failure(
-            f"Trainer(accelerator={kit.kind}(), devices=1) used {trainer.strategy.root_device}.",
+    def device(self) -> torch.device:
+        """Return the first device."""
+        return self.ask("get_parallel_devices", self.ask("parse_devices", 1))[0]  # type: ignore[no-any-return]
+
+    def rng_state(self) -> dict[str, Any]:
+        """Return the state of the generators as a checkpoint file restores it."""
+        state, fix = self.ask("rng_state"), "return generator.get_state(), not the generator."
+        what, expected = f"{self.name}.rng_state()", "a dictionary of tensors and plain values."
+        return self.through_file(what, state, expected, fix)  # type: ignore[no-any-return]
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Restore all generators afterwards."""
+        with torch.random.fork_rng(devices=[]):
+            before = self.rng_state()
+            try:
+                yield
+            finally:
+                self.ask("set_rng_state", before)
+
+    def test_name(self) -> None:
+        what, name = f"{self.name}.name()", self.ask("name")
+        self.typed(what, name, str, right=name != "")
+        reason = "the same name at each call: the entry point, messages and checkpoints use it."
+        self.constant(what, name, self.ask("name"), reason, "return a constant.")
+
+    def test_devices(self) -> None:
+        auto = self.ask("auto_device_count")
+        self.typed(f"{self.name}.auto_device_count()", auto, int)
+        for count in dict.fromkeys((1, auto)):
+            devices = self.ask("get_parallel_devices", self.ask("parse_devices", count))
+            right = isinstance(devices, list) and [isinstance(one, torch.device) for one in devices] == [True] * count
+            assert right, self.unmet(
+                f"{self.name}.get_parallel_devices(parse_devices({count})) is {devices!r}.",
+                f"a list of {count} torch.device, one for each process.",
+                "return a torch.device for each device that parse_devices has chosen.",
+            )
+        for wrong in ("many", 0, 1.5):
+            what = f"{self.name}.parse_devices({wrong!r})"
+            expected = "a MisconfigurationException, which states the value, the valid ones and the fix."
+            fix = "raise lightlib.errors.MisconfigurationException in parse_devices."
+            parsed = refused = object()
+            with suppress(MisconfigurationException), self.succeeds(what, fix, expected, MisconfigurationException):
+                parsed = self.accelerator.parse_devices(wrong)
+            assert parsed is refused, self.unmet(
+                f"{what} returned {parsed!r}.",
+                "a MisconfigurationException: no run can use this value.",
+                "check the user's value in parse_devices.",
+            )
+
+    def test_available(self) -> None:
+        device = self.device()
+        before = _initialized(device)
+        with _Operations() as operations:
+            available = self.ask("is_available")
+        what = f"{self.name}.is_available()"
+        self.typed(what, available, bool)
+        claims = f"initialized {device.type}" if _initialized(device) != before else ""
+        how = f"ran {operations.names[0]}" if operations.names else claims
+        assert not how, self.unmet(
+            f"{what} {how}.",
+            "no tensor and no context on the device: the call must claim none of its memory.",
+            "ask the driver for the number of devices instead.",
+        )
+        assert available, self.unmet(
+            f"{what} is False.",
+            "True: the other checks need a device.",
+            "run the checks on a machine that has one.",
+        )
+        reason = self.ask("why_unavailable")
+        two = isinstance(reason, tuple) and len(reason) == 2 and all(isinstance(text, str) for text in reason)
+        assert two, self.unmet(
+            f"{self.name}.why_unavailable() is {reason!r}.",
+            "two strings: where the device was looked for, and how to fix it.",
+            "return both; the error for a machine without the device consists of them.",
+        )
+
+    def test_abilities(self) -> None:
+        flags = ("is_gpu", "has_streams", "pins_memory", "has_collectives", "has_float64", "has_ring_attention")
+        types = {"default_backend": str, "device_type": str, "priority": int, **dict.fromkeys(flags, bool)}
+        for name, kind in types.items():
+            self.typed(f"{self.name}.{name}", getattr(self.accelerator, name), kind)
+
+    def test_generators(self) -> None:
+        with self.kept():
+            self.ask("manual_seed", 7)
+            self.typed(f"{self.name}.rng_state()", self.ask("rng_state"), dict)
+            loaded = self.rng_state()
+            self.ask("manual_seed", 8)
+            assert not loaded or not equal(self.ask("rng_state"), loaded), self.unmet(
+                f"{self.name}.manual_seed(7) and manual_seed(8) leave the same rng_state().",
+                "a seed sets the devices' own generators, which rng_state returns.",
+                "seed each generator in manual_seed, and return a copy of its state in rng_state.",
+            )
+            self.ask("set_rng_state", {**loaded, "a kind of another package": 1})
+            assert equal(self.ask("rng_state"), loaded), self.unmet(
+                f"{self.name}.rng_state() differs from the state that set_rng_state received.",
+                "the same state: a resumed run draws the numbers of an uninterrupted one.",
+                "restore each entry of rng_state in set_rng_state.",
+            )
+
+    def test_forks(self) -> None:
+        device = self.device()
+        with self.kept():
+            for fails in (False, True):
+                before = {"CPU": torch.get_rng_state(), "device": self.rng_state()}
+                with suppress(_LeftError), self.ask("fork_rng", device):
+                    self.ask("manual_seed", 9)
+                    torch.rand(3)
+                    torch.rand(3, device=device)
+                    if fails:
+                        raise _LeftError
+                after = {"CPU": torch.get_rng_state(), "device": self.ask("rng_state")}
+                changed = [name for name in before if not equal(before[name], after[name])]
+                when = "after an exception" if fails else "afterwards"
+                assert not changed, self.unmet(
+                    f"{self.name}.fork_rng({str(device)!r}) leaves the {changed[0]}'s generator changed {when}.",
+                    "the state from before: validation must not change the random numbers of training.",
+                    "restore it in a `finally`, or keep the default of Accelerator.fork_rng.",
+                )
+
+    def test_groups(self) -> None:
+        device = self.device()
+        ids, what = self.ask("device_ids", device), f"{self.name}.device_ids({str(device)!r})"
+        self.typed(what, ids, list, type(None))
+        for index in ids or ():
+            self.typed(f"{what}[0]", index, int)
+        group_device = self.ask("group_device", device)
+        self.typed(f"{self.name}.group_device({str(device)!r})", group_device, torch.device, type(None))
+
+    def test_describes(self) -> None:
+        device = self.device()
+        text = self.ask("describe", device)
+        self.typed(f"{self.name}.describe({str(device)!r})", text, str, right=text != "")
+        stats, what = {}, f"{self.name}.get_device_stats({str(device)!r})"
+        with suppress(MisconfigurationException):  # an optional package is missing, and the error names it
+            stats = self.call(self.accelerator, "get_device_stats", device, but=MisconfigurationException)
+        self.typed(what, stats, dict)
+        for name, value in stats.items():
+            self.typed(f"{what}[{name!r}]", value, int, float)
+
+    def test_fits(self) -> None:
+        device, made = self.device(), f"Trainer(accelerator={self.name}()"
+        with self.kept():
+            torch.manual_seed(1)
+            module = BoringModule()
+            torch.manual_seed(1)
+            plain = BoringModule().to(device)
+            batches = [to_device(batch, device) for batch in DataLoader(samples(SAMPLES), BATCH)]
+            wanted = PlainLoop(plain, batches).weights
+            trainer = Trainer(**{**QUIET, "accelerator": self.accelerator, "devices": 1, "max_epochs": 2})
+            fix = "correct the method of the accelerator that the traceback shows."
+            with self.succeeds(f"{made}).fit", fix, f"{_STEPS} steps of a small module."):
+                trainer.fit(module)
+        assert trainer.strategy.root_device == device, self.unmet(
+            f"{made}, devices=1) used {trainer.strategy.root_device}.",
             f"{device}, the first device of get_parallel_devices.",
             "return the same devices at each call.",
         )
-    off, name = worst_weight(trainer.strategy.module_state(), wanted)
-    if off > _TOLERANCE:
-        raise kit.failure(
+        off, name = worst_weight(trainer.strategy.module_state(), wanted)
+        assert off <= _TOLERANCE, self.unmet(
             f"the weight {name!r} is off by {off:.1e} of its size after {_STEPS} steps.",
             f"at most {_TOLERANCE:g} from a plain loop on {device}.",
             "look for a method that changes random numbers, dtypes or the default device during the run.",
         )
-
-
-ACCELERATOR_CHECKS: dict[str, Callable[[_Kit], None]] = {
-    "name": _name,
-    "devices": _devices,
-    "available": _available,
-    "abilities": _abilities,
-    "generators": _generators,
-    "forks": _forks,
-    "groups": _groups,
-    "describes": _describes,
-    "fits": _fits,
-}

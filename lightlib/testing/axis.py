@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +19,12 @@ from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.axes.axis import Axis, AxisContext
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.testing.kit import failure, in_processes, selected, shared_folder, worst_weight
-from lightlib.testing.module import BATCH, QUIET, BoringModule, samples
+from lightlib.testing.kit import selected, worst_weight
+from lightlib.testing.module import QUIET
 from lightlib.testing.plain import PlainLoop
+from lightlib.testing.ranks import RanksKit, in_processes
 
 _CLIP, _REPLICAS = 0.05, 2
-
-
-class _Finding(NamedTuple):
-    what: str
-    expected: str
-    fix: str
 
 
 def check_axis(
@@ -76,13 +71,13 @@ def check_axis(
         MisconfigurationException: The data or the number of processes cannot be used.
         UnknownNameError: No check has a name in `without`.
     """
-    names = selected("an axis", AXIS_CHECKS, without)
+    names = selected("an axis", AxisKit.checks(), without)
     _check_data(make_module(), size)
     worlds = {
         size: [name for name in names if name != "replicates"],
         _REPLICAS * size: [name for name in names if name == "replicates"],
     }
-    run = partial(_run, make_axis, make_module, size, make_refused, tolerance)
+    run = partial(_run, make_axis, make_module, tolerance, size, make_refused)
     if "RANK" in os.environ:
         world = int(os.environ["WORLD_SIZE"])
         if world not in worlds:
@@ -112,129 +107,6 @@ def _check_data(module: Module, size: int) -> None:
         expected=f"a DataLoader with full batches of a multiple of {most} samples.",
         fix=f"return DataLoader(dataset, batch_size={4 * most}) with {16 * most} samples.",
     )
-
-
-def _run(
-    make_axis: Callable[[int], Axis],
-    make_module: Callable[[], Module],
-    size: int,
-    make_refused: Callable[[], Module] | None,
-    tolerance: float,
-    names: Sequence[str],
-) -> None:
-    with ExitStack() as stack:
-        kit = _Kit(make_axis, make_module, size, make_refused, tolerance, stack)
-        for name in names:
-            kit.check(name)
-
-
-class _Kit:
-    """Shared state and helpers of the checks, in one process."""
-
-    def __init__(
-        self,
-        make_axis: Callable[[int], Axis],
-        make_module: Callable[[], Module],
-        size: int,
-        make_refused: Callable[[], Module] | None,
-        tolerance: float,
-        stack: ExitStack,
-    ) -> None:
-        self.size, self.make_refused, self.tolerance = size, make_refused, tolerance
-        self._make_axis, self._make_module = make_axis, make_module
-        first = Trainer(accelerator="cpu", devices=int(os.environ["WORLD_SIZE"]), strategy="ddp", **QUIET)
-        first.validate(BoringModule(), DataLoader(samples(BATCH), 1), verbose=False)  # now the process group exists
-        self.collectives, self.is_first = first.strategy.collectives, first.is_global_zero
-        self.folder = stack.enter_context(shared_folder(first.strategy))
-
-    def check(self, name: str) -> None:
-        """Run one check; raise the first finding of all processes on each of them."""
-        findings: list[_Finding] = []
-        secondary: list[_Finding] = []
-        cause: Exception | None = None
-        try:
-            findings = AXIS_CHECKS[name](self)
-        except OtherRankError as error:
-            secondary = [_raised(error)]
-        except Exception as error:  # noqa: BLE001  an exception is a finding of the check
-            findings, cause = [_raised(error)], error
-        ranks = self.collectives.all_gather_object((findings, secondary))
-        every = [finding for kind in (0, 1) for rank in ranks for finding in rank[kind]]
-        if every:
-            raise failure("axis", name, *every[0]) from cause
-
-    def axis(self) -> Axis:
-        return self._make_axis(self.size)
-
-    def seeded(self, seed: int = 1) -> Module:
-        """Return a module with the same first values at each call."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self._make_module()
-
-    def plain(self, module: Module | None = None, epochs: int = 2) -> PlainLoop:
-        """Train a module in the reference loop."""
-        module = module or self.seeded()
-        clip = partial(nn.utils.clip_grad_norm_, max_norm=_CLIP)
-        return PlainLoop(module, list(module.train_dataloader()), epochs, clip=clip)
-
-    def loader(self, axis: Axis, replicas: int = 1) -> DataLoader[Any]:
-        """Return a loader with this process's shard of each batch of one device."""
-        loader = self.seeded().train_dataloader()
-        readers = replicas * (self.size if axis.splits_batch else 1)
-        return DataLoader(loader.dataset, loader.batch_size // readers, collate_fn=loader.collate_fn)
-
-    def trainer(self, axes: Sequence[Axis], replicas: int = 1, **options: Any) -> Trainer:
-        strategy = MeshStrategy(replicate=replicas, extra_axes=list(axes))
-        given = {"devices": replicas * self.size, "max_epochs": 2, "gradient_clip_val": _CLIP, **options}
-        return Trainer(**{**QUIET, "accelerator": "cpu", "strategy": strategy, **given})
-
-    def compared(self, replicas: int) -> list[_Finding]:
-        """Train on the axis and in a plain loop, and return the differences."""
-        axis, module, recorder, wanted = self.axis(), self.seeded(), _Recorder(), self.plain()
-        trainer = self.trainer([axis], replicas, callbacks=recorder)
-        trainer.fit(module, self.loader(axis, replicas))
-        ranks = [losses for losses in self.collectives.all_gather_object(recorder.losses) if losses]
-        means = [sum(losses) / len(losses) for losses in zip(*ranks, strict=True)]
-        return [
-            *self._steps([(means, wanted.losses), (recorder.norms, wanted.norms)]),
-            *self.weights(trainer, wanted.weights),
-        ]
-
-    def _steps(self, series: list[tuple[list[float], list[float]]]) -> list[_Finding]:
-        """Return the first difference between the losses and norms of a run and those of one device."""
-        for index, step in enumerate(zip(*(wanted for _, wanted in series), strict=True)):
-            for (what, fix), (measured, _), right in zip(_SERIES, series, step, strict=True):
-                number = measured[index] if index < len(measured) else None
-                if number is None or not abs(number - right) <= 10 * self.tolerance * abs(right):
-                    shown = number if number is None else f"{number:.8g}"
-                    return [_Finding(f"{what} of batch {index} is {shown}.", f"{right:.8g}, as on one device.", fix)]
-        return []
-
-    def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor], after: str = "training") -> list[_Finding]:
-        """Return the difference between the weights of a run and those of one device."""
-        state = trainer.strategy.module_state()
-        return self.differences(state, wanted, after) if self.is_first else []
-
-    def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor], after: str) -> list[_Finding]:
-        if state.keys() != wanted.keys():
-            return [_named(list(state), list(wanted), f"the weights after {after}")]
-        error, worst = worst_weight(state, wanted)
-        if error <= self.tolerance:
-            return []
-        return [
-            _Finding(
-                f"the weight {worst!r} is off by {error:.1e} of its size after {after}.",
-                f"at most {self.tolerance:g} from a plain PyTorch loop on one device.",
-                "compare the gradient of this weight on each process with that of one device.",
-            )
-        ]
-
-
-_SERIES = (
-    ("the loss", "return each step's output from `around` and `enter`, and declare what the axis splits."),
-    ("the norm of the gradients", "return parameters that only this process holds from `local_parameters`."),
-)
 
 
 class _Recorder(Callback):
@@ -276,123 +148,174 @@ def _fingerprint(module: nn.Module) -> tuple[Any, ...]:
     return (*modules, *values)
 
 
-def _raised(error: Exception) -> _Finding:
-    what = str(error).partition("\n")[0]
-    return _Finding(f"{type(error).__name__}: {what}", "no exception.", "correct the method of the axis that raised.")
+def _run(
+    make_axis: Callable[[int], Axis],
+    make_module: Callable[[], Module],
+    tolerance: float,
+    size: int,
+    make_refused: Callable[[], Module] | None,
+    names: Sequence[str],
+) -> None:
+    first = Trainer(accelerator="cpu", devices=int(os.environ["WORLD_SIZE"]), strategy="ddp", **QUIET)
+    with ExitStack() as stack:
+        AxisKit(size, make_refused, partial(make_axis, size), make_module, tolerance, first, stack).on_ranks(names)
 
 
-def _named(names: list[str], wanted: list[str], what: str) -> _Finding:
-    missing = [name for name in wanted if name not in names]
-    new = [name for name in names if name not in wanted]
-    return _Finding(
-        f"{what} have other names: missing {missing}, new {new}.",
-        "the names of one device in the same order, so that checkpoints fit any number of processes.",
-        "change modules in place instead of wrapping them.",
-    )
+class AxisKit(RanksKit):
+    """The checks of `check_axis`."""
 
+    kind, base = "axis", Axis
 
-def _declares(kit: _Kit) -> list[_Finding]:
-    axis = kit.axis()
-    if not isinstance(axis, Axis):
-        return [
-            _Finding(
-                f"make_axis({kit.size}) returned {axis!r}.",
-                "an object of a class that inherits from lightlib.strategies.Axis.",
-                f"class {type(axis).__name__}(Axis): ...",
+    def __init__(self, size: int, make_refused: Callable[[], Module] | None, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.size, self.make_refused = size, make_refused
+
+    def joined(self, findings: Sequence[str]) -> str:
+        """Return the first finding."""
+        return findings[0]
+
+    def raised(self, error: Exception) -> str:
+        """Return the finding for an exception of a check."""
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return self.unmet(what, "no exception.", "correct the method of the axis that raised.")
+
+    def clipped(self, module: Module | None = None, epochs: int = 2) -> PlainLoop:
+        """Train a module in the reference loop, with clipping."""
+        return self.plain(module, epochs, clip=partial(nn.utils.clip_grad_norm_, max_norm=_CLIP))
+
+    def loader(self, axis: Axis, replicas: int = 1) -> DataLoader[Any]:
+        """Return a loader with this process's shard of each batch of one device."""
+        loader = self.seeded().train_dataloader()
+        readers = replicas * (self.size if axis.splits_batch else 1)
+        return DataLoader(loader.dataset, loader.batch_size // readers, collate_fn=loader.collate_fn)
+
+    def fit(self, module: Module, *axes: Axis, replicas: int = 1, ckpt_path: Any = None, **options: Any) -> Trainer:
+        """Train a module; the second of three axes, or the only one, is that under test."""
+        strategy = MeshStrategy(replicate=replicas, extra_axes=list(axes))
+        given = {"devices": replicas * self.size, "max_epochs": 2, "gradient_clip_val": _CLIP, **options}
+        trainer = Trainer(**{**QUIET, "accelerator": "cpu", "strategy": strategy, **given})
+        trainer.fit(module, self.loader(axes[len(axes) // 2], replicas), ckpt_path=ckpt_path)
+        return trainer
+
+    def compared(self, replicas: int) -> Iterator[str]:
+        """Train on the axis and in a plain loop, and yield the differences."""
+        recorder, wanted = _Recorder(), self.clipped()
+        trainer = self.fit(self.seeded(), self.make(), replicas=replicas, callbacks=recorder)
+        ranks = [losses for losses in self.group.collectives.all_gather_object(recorder.losses) if losses]
+        means = [sum(losses) / len(losses) for losses in zip(*ranks, strict=True)]
+        for index, (loss, norm) in enumerate(zip(wanted.losses, wanted.norms, strict=True)):
+            fix = "return each step's output from `around` and `enter`, and declare what the axis splits."
+            yield from self.number(f"the loss of batch {index}", means[index : index + 1], loss, fix)
+            fix = "return parameters that only this process holds from `local_parameters`."
+            what = f"the norm of the gradients of batch {index}"
+            yield from self.number(what, recorder.norms[index : index + 1], norm, fix)
+        yield from self.weights(trainer, wanted.weights)
+
+    def number(self, what: str, found: Sequence[float], wanted: float, fix: str) -> Iterator[str]:
+        """Yield the difference between a loss or a norm, if there is one, and that of one device."""
+        if not found or not abs(found[0] - wanted) <= 10 * self.tolerance * abs(wanted):
+            shown = f"{found[0]:.8g}" if found else None
+            yield self.unmet(f"{what} is {shown}.", f"{wanted:.8g}, as on one device.", fix)
+
+    def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor], after: str = "training") -> Iterator[str]:
+        """Yield the difference between the weights of a run and those of one device."""
+        yield from self.differences(trainer.strategy.module_state(), wanted, after)
+
+    def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor], after: str) -> Iterator[str]:
+        """Yield the difference between weights and those of one device, on rank 0."""
+        error, worst = worst_weight(state, wanted)
+        if not self.group.is_global_zero:
+            return
+        if state.keys() != wanted.keys():
+            yield self.renamed(list(state), list(wanted), f"the weights after {after}")
+        elif error > self.tolerance:
+            yield self.unmet(
+                f"the weight {worst!r} is off by {error:.1e} of its size after {after}.",
+                f"at most {self.tolerance:g} from a plain PyTorch loop on one device.",
+                "compare the gradient of this weight on each process with that of one device.",
             )
-        ]
-    kind = type(axis).__name__
-    if not axis.name or axis.order is None or axis.size != kit.size:
-        return [
-            _Finding(
-                f"{kind} has name={axis.name!r}, order={axis.order!r} and size={axis.size!r}.",
-                f"a name, a number as order, and size={kit.size}.",
+
+    def renamed(self, names: list[str], wanted: list[str], what: str) -> str:
+        """Return the finding for other names of parameters."""
+        missing = [name for name in wanted if name not in names]
+        new = [name for name in names if name not in wanted]
+        return self.unmet(
+            f"{what} have other names: missing {missing}, new {new}.",
+            "the names of one device in the same order, so that checkpoints fit any number of processes.",
+            "change modules in place instead of wrapping them.",
+        )
+
+    def test_declares(self) -> Iterator[str]:
+        axis = self.make()
+        if not isinstance(axis, Axis):
+            yield self.foreign(axis, f"make_axis({self.size})")
+        elif not axis.name or axis.order is None or axis.size != self.size:
+            yield self.unmet(
+                f"{type(axis).__name__} has name={axis.name!r}, order={axis.order!r} and size={axis.size!r}.",
+                f"a name, a number as order, and size={self.size}.",
                 "declare name and order in the class, and let make_axis(size) set the size.",
             )
-        ]
-    return []
 
+    def test_names(self) -> Iterator[str]:
+        axis, module = self.make(), self.seeded()
+        wanted = [name for name, _ in module.named_parameters()]
+        self.fit(module, axis, max_epochs=1, limit_train_batches=1)
+        names = [name for name, _ in module.named_parameters()]
+        if axis.divides_parameters:
+            every = {name for rank in self.group.collectives.all_gather_object(names) for name in rank}
+            names = [name for name in wanted if name in every] + sorted(every - set(wanted))
+        if names != wanted:
+            yield self.renamed(names, wanted, "the parameters")
 
-def _names(kit: _Kit) -> list[_Finding]:
-    axis, module = kit.axis(), kit.seeded()
-    wanted = [name for name, _ in module.named_parameters()]
-    kit.trainer([axis], max_epochs=1, limit_train_batches=1).fit(module, kit.loader(axis))
-    names = [name for name, _ in module.named_parameters()]
-    if axis.divides_parameters:
-        every = {name for rank in kit.collectives.all_gather_object(names) for name in rank}
-        names = [name for name in wanted if name in every] + sorted(every - set(wanted))
-    return [] if names == wanted else [_named(names, wanted, "the parameters")]
+    def test_trains(self) -> Iterator[str]:
+        return self.compared(1)
 
+    def test_saves(self) -> Iterator[str]:
+        path = self.folder / "axis.ckpt"
+        self.fit(self.seeded(), self.make(), max_epochs=1).save_checkpoint(path)
+        if self.group.is_global_zero:
+            state = torch.load(path, weights_only=True)["state_dict"]
+            yield from self.differences(state, self.clipped(epochs=1).weights, "torch.load of a checkpoint")
+        resumed = self.fit(self.seeded(seed=2), self.make(), ckpt_path=path)
+        yield from self.weights(resumed, self.clipped().weights, "resuming from a checkpoint")
 
-def _saves(kit: _Kit) -> list[_Finding]:
-    path, axis, wanted = kit.folder / "axis.ckpt", kit.axis(), kit.plain(epochs=1).weights
-    trainer = kit.trainer([axis], max_epochs=1)
-    trainer.fit(kit.seeded(), kit.loader(axis))
-    trainer.save_checkpoint(path)
-    saved: list[_Finding] = []
-    if kit.is_first:
-        state = torch.load(path, weights_only=True)["state_dict"]
-        saved = kit.differences(state, wanted, "torch.load of a checkpoint")
-    again = kit.axis()
-    resumed = kit.trainer([again])
-    resumed.fit(kit.seeded(seed=2), kit.loader(again), ckpt_path=path)
-    return [*saved, *kit.weights(resumed, kit.plain().weights, "resuming from a checkpoint")]
-
-
-def _refuses(kit: _Kit) -> list[_Finding]:
-    before, axis, after = _Probe(), kit.axis(), _Probe()
-    kit.trainer([before, axis, after], max_epochs=1, limit_train_batches=1).fit(kit.seeded(), kit.loader(axis))
-    kind = type(axis).__name__
-    if before.seen != after.seen:
-        return [
-            _Finding(
-                f"{kind}.check changed the module.",
+    def test_refuses(self) -> Iterator[str]:
+        before, axis, after = _Probe(), self.make(), _Probe()
+        self.fit(self.seeded(), before, axis, after, max_epochs=1, limit_train_batches=1)
+        if before.seen != after.seen:
+            yield self.unmet(
+                f"{type(axis).__name__}.check changed the module.",
                 "an unchanged module: another axis may still refuse it.",
                 "move the change to `apply`.",
             )
-        ]
-    return [] if kit.make_refused is None else _refuses_module(kit, kit.make_refused())
+        elif self.make_refused is not None and (how := self.taken(self.make_refused())):
+            yield self.unmet(
+                f"for the module of make_refused, {type(axis).__name__} {how}.",
+                "a MisconfigurationException in `check` on every process, before anything is changed.",
+                "test the module in `check`, not in `apply`.",
+            )
 
+    def taken(self, module: Module) -> str:
+        """Return how a module was used that should be refused, or an empty text if it was."""
+        probe, before = _Probe(), _fingerprint(module)
+        try:
+            self.fit(module, probe, self.make(), max_epochs=1, limit_train_batches=1)
+        except (MisconfigurationException, OtherRankError):  # the latter where another rank refused it first
+            return "applied the axes first" if probe.applied or _fingerprint(module) != before else ""
+        except Exception as error:  # noqa: BLE001  any other exception is the finding
+            return f"raised {type(error).__name__}: {error}".partition("\n")[0]
+        return "trained it"
 
-def _refuses_module(kit: _Kit, module: Module) -> list[_Finding]:
-    probe, axis, before = _Probe(), kit.axis(), _fingerprint(module)
-    how = "trained it"
-    try:
-        kit.trainer([probe, axis], max_epochs=1, limit_train_batches=1).fit(module, kit.loader(axis))
-    except (MisconfigurationException, OtherRankError):  # the latter where another rank refused it first
-        how = "applied the axes first" if probe.applied or _fingerprint(module) != before else ""
-    except Exception as error:  # noqa: BLE001  any other exception is the finding
-        how = f"raised {type(error).__name__}: {error}".partition("\n")[0]
-    if not how:
-        return []
-    return [
-        _Finding(
-            f"for the module of make_refused, {type(axis).__name__} {how}.",
-            "a MisconfigurationException in `check` on every process, before anything is changed.",
-            "test the module in `check`, not in `apply`.",
-        )
-    ]
+    def test_fits_twice(self) -> Iterator[str]:
+        alone = self.seeded()
+        self.clipped(alone, epochs=1)
+        wanted = self.clipped(alone, epochs=1).weights
+        axis, module = self.make(), self.seeded()
+        trainer = self.fit(module, axis, max_epochs=1)
+        axis.teardown()
+        trainer.max_epochs = 2
+        trainer.fit(module, self.loader(axis))
+        yield from self.weights(trainer, wanted, "a second fit")
 
-
-def _fits_twice(kit: _Kit) -> list[_Finding]:
-    alone = kit.seeded()
-    kit.plain(alone, epochs=1)
-    wanted = kit.plain(alone, epochs=1).weights
-    axis, module = kit.axis(), kit.seeded()
-    trainer = kit.trainer([axis], max_epochs=1)
-    trainer.fit(module, kit.loader(axis))
-    axis.teardown()
-    trainer.max_epochs = 2
-    trainer.fit(module, kit.loader(axis))
-    return kit.weights(trainer, wanted, "a second fit")
-
-
-AXIS_CHECKS: dict[str, Callable[[_Kit], list[_Finding]]] = {
-    "declares": _declares,
-    "names": _names,
-    "trains": lambda kit: kit.compared(1),
-    "saves": _saves,
-    "refuses": _refuses,
-    "fits_twice": _fits_twice,
-    "replicates": lambda kit: kit.compared(_REPLICAS),
-}
+    def test_replicates(self) -> Iterator[str]:
+        return self.compared(_REPLICAS)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 import random
 import sys
-import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -23,7 +19,7 @@ from lightlib.callbacks.progress.base import ProgressBar
 from lightlib.callbacks.summary.model_summary import ModelSummary
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from lightlib.testing.kit import SavesOnce, check_class, equal, failure, selected
+from lightlib.testing.kit import Kit, SavesOnce, equal
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, BoringModule, samples
 
 _EPOCHS = 4
@@ -56,9 +52,7 @@ def check_callback(make_callback: Callable[[], Callback], *, without: Iterable[s
         >>> from lightlib.callbacks import EarlyStopping
         >>> check_callback(lambda: EarlyStopping("val_loss", patience=1))
     """
-    for name in selected("a callback", CALLBACK_CHECKS, without):
-        with tempfile.TemporaryDirectory(prefix="lightlib-", ignore_cleanup_errors=True) as folder:
-            CALLBACK_CHECKS[name](_Kit(name, make_callback, Path(folder)))
+    CallbackKit.run(make_callback, without)
 
 
 class _Several(BoringModule):
@@ -96,65 +90,6 @@ _FLAGS: dict[str, type[Callback]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Kit:
-    """Makes callbacks and Trainers for one check, and reports its failures."""
-
-    check: str
-    make_callback: Callable[[], Callback]
-    folder: Path
-
-    def new(self) -> Callback:
-        callback = self.make_callback()
-        check_class("callback", self.check, callback, Callback)
-        return callback
-
-    def trainer(self, *callbacks: Callback, **options: Any) -> Trainer:
-        flags = {flag: any(isinstance(one, kind) for one in callbacks) for flag, kind in _FLAGS.items()}
-        given = {
-            **flags,
-            "default_root_dir": str(self.folder),
-            "log_every_n_steps": 1,
-            "max_epochs": _EPOCHS,
-            **options,
-        }
-        return Trainer(**{**QUIET, "accelerator": "cpu", "devices": 1, "callbacks": list(callbacks), **given})
-
-    def call(self, kind: str, what: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Call a function; an exception is a failure of the check."""
-        try:
-            return function(*arguments, **options)
-        except AssertionError:
-            raise  # the failure of a probe
-        except Exception as error:
-            raise self.failure(
-                f"{what} with {kind} raised {type(error).__name__}: {error}",
-                "no exception.",
-                f"correct the method of {kind} that the traceback shows.",
-            ) from error
-
-    def failure(self, what: str, expected: str, fix: str) -> AssertionError:
-        """Return the error of a failed check, in three parts."""
-        return failure("callback", self.check, what, expected, fix)
-
-
-def _kind(callback: Callback) -> str:
-    return type(callback).__name__
-
-
-def _runs(kit: _Kit) -> None:
-    callback = kit.new()
-    _run_all(kit, callback, kit.trainer(callback, max_epochs=2, num_sanity_val_steps=1))
-
-
-def _run_all(kit: _Kit, callback: Callback, trainer: Trainer) -> None:
-    module, kind = _seeded(), _kind(callback)
-    kit.call(kind, "Trainer.fit", trainer.fit, module)
-    kit.call(kind, "Trainer.validate", trainer.validate, module, verbose=False)
-    kit.call(kind, "Trainer.test", trainer.test, module, verbose=False)
-    kit.call(kind, "Trainer.predict", trainer.predict, module)
-
-
 class _Probe(Callback):
     """One of two callbacks around the callback under test, next to it in the order of calls.
 
@@ -179,23 +114,6 @@ _HOOKS = [name for name in vars(Callback) if name.startswith("on_") or name in (
 _AroundHooks = type("_AroundHooks", (_Probe,), {name: _probing(name) for name in _HOOKS})
 
 
-def _check_around(kit: _Kit, read: Callable[[Module], Any], describe: Callable[[str, str, Any, Any], None]) -> None:
-    """Run everything, and call `describe` for each hook around which `read` returns different values."""
-    callback = kit.new()
-    before: dict[str, Any] = {}
-
-    def first(hook: str, module: Module) -> None:
-        before[hook] = read(module)
-
-    def second(hook: str, module: Module) -> None:
-        value = read(module)
-        if not equal(before[hook], value):
-            describe(_kind(callback), hook, before[hook], value)
-
-    probes = [_AroundHooks(at, callback) for at in (first, second)]
-    _run_all(kit, callback, kit.trainer(probes[0], callback, probes[1], max_epochs=2, num_sanity_val_steps=1))
-
-
 def _generators(module: Module) -> dict[str, Any]:  # noqa: ARG001  what a probe reads from
     states = {"torch": torch.get_rng_state(), "random": random.getstate()}
     if "numpy" in sys.modules:
@@ -203,111 +121,128 @@ def _generators(module: Module) -> dict[str, Any]:  # noqa: ARG001  what a probe
     return states
 
 
-def _random(kit: _Kit) -> None:
-    def describe(kind: str, hook: str, before: Any, after: Any) -> None:
-        changed = [name for name in before if not equal(before[name], after.get(name))]
-        raise kit.failure(
-            f"{kind}.{hook} changed the global random numbers of {' and '.join(changed)}.",
-            "unchanged ones: the callback must not change the data and dropout of the run.",
-            "draw from a generator of your own, such as torch.Generator() or random.Random(0).",
-        )
-
-    _check_around(kit, _generators, describe)
+def _modes(module: Module) -> dict[str, bool]:
+    return {name: each.training for name, each in module.named_modules()}
 
 
-def _mode(kit: _Kit) -> None:
-    def describe(kind: str, hook: str, before: Any, after: Any) -> None:
-        name = next(name for name in before if before[name] != after.get(name))
-        raise kit.failure(
-            f"{kind}.{hook} left {name or 'the module'} in training={after.get(name)}, and it was {before[name]}.",
-            "the training mode from before: the rest of the run depends on it.",
-            "restore it in a `finally`.",
-        )
+class CallbackKit(Kit):
+    """The checks of `check_callback`."""
 
-    _check_around(kit, lambda module: {name: one.training for name, one in module.named_modules()}, describe)
+    kind, base = "callback", Callback
 
+    def trainer(self, *callbacks: Callback, **options: Any) -> Trainer:
+        flags = {flag: any(isinstance(one, kind) for one in callbacks) for flag, kind in _FLAGS.items()}
+        fixed = {"accelerator": "cpu", "devices": 1, "default_root_dir": str(self.folder), "log_every_n_steps": 1}
+        return Trainer(**{**QUIET, **flags, **fixed, "callbacks": [*callbacks], "max_epochs": _EPOCHS, **options})
 
-def _state(kit: _Kit) -> None:
-    callback = kit.new()
-    kind, path = _kind(callback), kit.folder / "state.ckpt"
-    trainer = kit.trainer(callback)
-    kit.call(kind, "Trainer.fit", trainer.fit, _seeded())
-    state = copy.deepcopy(kit.call(kind, "state_dict", callback.state_dict))
-    try:
-        torch.save(state, file := io.BytesIO())
-        file.seek(0)
-        torch.load(file, weights_only=True)
-    except Exception as error:
-        raise kit.failure(
-            f"{kind}.state_dict() returned {state!r}, which torch.load(weights_only=True) does not read: {error}",
-            "a dictionary of tensors and plain Python values.",
-            "return plain values from which load_state_dict restores the rest.",
-        ) from error
-    kit.call(kind, "Trainer.save_checkpoint", trainer.save_checkpoint, path)
-    saved = torch.load(path, weights_only=True)["callbacks"].get(callback.state_key, {})
-    now = kit.call(kind, "state_dict", callback.state_dict)
-    if not (equal(saved, state) and equal(now, state)):
-        raise kit.failure(
+    def perform(self, what: str, callback: Callback, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call a function that must succeed with the callback."""
+        kind = type(callback).__name__
+        with self.succeeds(f"{what} with {kind}", f"correct the method of {kind} that the traceback shows."):
+            return function(*args, **options)
+
+    def run_all(self, callback: Callback, *around: Callback) -> None:
+        """Train, validate, test and predict with a callback between those of `around`."""
+        module, callbacks = _seeded(), [*around[:1], callback, *around[1:]]
+        trainer = self.trainer(*callbacks, max_epochs=2, num_sanity_val_steps=1)
+        self.perform("Trainer.fit", callback, trainer.fit, module)
+        self.perform("Trainer.validate", callback, trainer.validate, module, verbose=False)
+        self.perform("Trainer.test", callback, trainer.test, module, verbose=False)
+        self.perform("Trainer.predict", callback, trainer.predict, module)
+
+    def changes(self, read: Callable[[Module], dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Run everything; yield each hook that changes values of `read`, and both values by name."""
+        callback, before, found = self.made(), {}, []
+
+        def note(hook: str, module: Module) -> None:
+            before[hook] = read(module)
+
+        def compare(hook: str, module: Module) -> None:
+            now = read(module)
+            pairs = {name: (value, now.get(name)) for name, value in before[hook].items()}
+            changed = {name: pair for name, pair in pairs.items() if not equal(*pair)}
+            found.append((f"{type(callback).__name__}.{hook}", changed))
+
+        self.run_all(callback, _AroundHooks(note, callback), _AroundHooks(compare, callback))
+        yield from found
+
+    def test_runs(self) -> None:
+        self.run_all(self.made())
+
+    def test_random(self) -> None:
+        for what, changed in self.changes(_generators):
+            assert not changed, self.unmet(
+                f"{what} changed the global random numbers of {' and '.join(changed)}.",
+                "unchanged ones: the callback must not change the data and dropout of the run.",
+                "draw from a generator of your own, such as torch.Generator() or random.Random(0).",
+            )
+
+    def test_mode(self) -> None:
+        for what, changed in self.changes(_modes):
+            name, (before, after) = next(iter(changed.items()), ("", (None, None)))
+            assert not changed, self.unmet(
+                f"{what} left {name or 'the module'} in training={after}, and it was {before}.",
+                "the training mode from before: the rest of the run depends on it.",
+                "restore it in a `finally`.",
+            )
+
+    def test_state(self) -> None:
+        callback, path = self.made(), self.folder / "state.ckpt"
+        kind, trainer = type(callback).__name__, self.trainer(callback)
+        self.perform("Trainer.fit", callback, trainer.fit, _seeded())
+        state = copy.deepcopy(self.perform("state_dict", callback, callback.state_dict))
+        fix = "return plain values from which load_state_dict restores the rest."
+        self.through_file(f"{kind}.state_dict()", state, "a dictionary of tensors and plain Python values.", fix)
+        self.perform("Trainer.save_checkpoint", callback, trainer.save_checkpoint, path)
+        saved = torch.load(path, weights_only=True)["callbacks"].get(callback.state_key, {})
+        now = self.perform("state_dict", callback, callback.state_dict)
+        assert equal([saved, now], [state, state]), self.unmet(
             f"{kind}.state_dict() was {state!r} before a checkpoint was saved and is {now!r} now; the file has "
             f"{saved!r}.",
             "the same: saving a checkpoint must not change the state.",
             "change nothing in on_save_checkpoint and state_dict.",
         )
-    again = kit.new()
-    if saved:
-        kit.call(kind, "load_state_dict", again.load_state_dict, saved)
-    restored = kit.call(kind, "state_dict", again.state_dict)
-    if saved and not equal(restored, state):
-        raise kit.failure(
+        again = self.made()
+        if saved:
+            self.perform("load_state_dict", again, again.load_state_dict, saved)
+        restored = self.perform("state_dict", again, again.state_dict)
+        assert not saved or equal(restored, state), self.unmet(
             f"{kind}.state_dict() is {restored!r} after load_state_dict({state!r}).",
             "the state that was loaded.",
             "restore every entry of state_dict in load_state_dict.",
         )
 
-
-def _resumes(kit: _Kit) -> None:
-    kind, path = _kind(kit.new()), kit.folder / "within.ckpt"
-    ends = []
-    for resumed in (False, True):
-        callback, module = kit.new(), _seeded()
-        trainer = kit.trainer(callback) if resumed else kit.trainer(callback, SavesOnce(path))
-        kit.call(kind, "Trainer.fit", trainer.fit, module, ckpt_path=path if resumed and path.exists() else None)
-        ends.append((trainer.global_step, dict(module.state_dict()), copy.deepcopy(callback.state_dict())))
-    for what, wanted, value in zip(("global_step", "the weights", "state_dict()"), *ends, strict=True):
-        if not equal(wanted, value):
+    def test_resumes(self) -> None:
+        kind, path, ends = type(self.made()).__name__, self.folder / "within.ckpt", []
+        for resumed in (False, True):
+            callback, module = self.made(), _seeded()
+            trainer = self.trainer(callback) if resumed else self.trainer(callback, SavesOnce(path))
+            source = path if resumed and path.exists() else None
+            self.perform("Trainer.fit", callback, trainer.fit, module, ckpt_path=source)
+            ends.append((trainer.global_step, dict(module.state_dict()), copy.deepcopy(callback.state_dict())))
+        for what, wanted, value in zip(("global_step", "the weights", "state_dict()"), *ends, strict=True):
             shown = "differ" if what == "the weights" else f"is {value!r}, not {wanted!r},"
-            raise kit.failure(
+            assert equal(wanted, value), self.unmet(
                 f"{what} {shown} after a run with {kind} that was resumed.",
                 "the end of an uninterrupted run.",
                 "keep in state_dict all that the callback needs to continue.",
             )
 
-
-def _copies(kit: _Kit) -> None:
-    callback = kit.new()
-    kind, trainer = _kind(callback), kit.trainer(callback, max_epochs=1)
-    ways = {"copy.deepcopy": copy.deepcopy, "pickle": lambda one: pickle.loads(pickle.dumps(one))}  # noqa: S301  ours
-    for when in ("before", "after"):
-        for name, copied in ways.items():
-            again = kit.call(kind, f"{name} of a Trainer {when} a run", copied, trainer)
-            found = [one for one in again.callbacks if type(one) is type(callback)]
-            if len(found) != 1 or found[0] is callback or not equal(found[0].state_dict(), callback.state_dict()):
-                raise kit.failure(
+    def test_copies(self) -> None:
+        callback = self.made()
+        trainer = self.trainer(callback, max_epochs=1)
+        ways = {"copy.deepcopy": copy.deepcopy, "pickle": lambda one: pickle.loads(pickle.dumps(one))}  # noqa: S301  ours
+        for when in ("before", "after"):
+            for name, copied in ways.items():
+                again = self.perform(f"{name} of a Trainer {when} a run", callback, copied, trainer)
+                found = [one for one in again.callbacks if type(one) is type(callback)]
+                same = equal([one.state_dict() for one in found if one is not callback], [callback.state_dict()])
+                assert same, self.unmet(
                     f"the {name} of a Trainer {when} a run has {found!r} for {callback!r}.",
                     "a copy of the callback with the same state.",
                     "keep the state in attributes that can be copied, and define no __reduce__ that loses it.",
                 )
-            again.max_epochs = 2
-            kit.call(kind, f"Trainer.fit of its {name} {when} a run", again.fit, _seeded())
-        if when == "before":
-            kit.call(kind, "Trainer.fit", trainer.fit, _seeded())
-
-
-CALLBACK_CHECKS: dict[str, Callable[[_Kit], None]] = {
-    "runs": _runs,
-    "random": _random,
-    "mode": _mode,
-    "state": _state,
-    "resumes": _resumes,
-    "copies": _copies,
-}
+                again.max_epochs = 2
+                self.perform(f"Trainer.fit of its {name} {when} a run", callback, again.fit, _seeded())
+            if when == "before":
+                self.perform("Trainer.fit", callback, trainer.fit, _seeded())

@@ -1,25 +1,20 @@
-"""Shared by the conformance checks: their errors, comparisons, processes and folders."""
+"""Shared by the conformance checks: the base class of the kits, comparisons, processes and folders."""
 
 from __future__ import annotations
 
 import io
 import math
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import LightlibError, UnknownNameError
-from lightlib.launch.start.process_errors import ProcessFailedError
-from lightlib.launch.start.spawn import launch_function
-from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -27,37 +22,104 @@ if TYPE_CHECKING:
 SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
 
 
-def failure(kind: str, check: str, what: str, expected: str, fix: str) -> AssertionError:
-    """Return the error of a failed check.
+class Kit:
+    """The checks of one kind of plugin: the methods named ``test_…``, each on a new instance with an empty folder.
+
+    Attributes:
+        kind: Of the plugins, for the errors.
+        base: The class of lightlib from which plugins inherit.
+        succeeding: Expected of a call, for the errors.
 
     Args:
-        kind: The kind of plugin, such as ``"logger"``.
-        check: The name of the check.
-        what: The difference, with the value received.
-        expected: The requirement.
-        fix: How to meet it.
-
-    Example:
-        >>> print(failure("logger", "members", "Mine.name is 3.", "str or None.", "return a str."))
-        The logger fails the check 'members': Mine.name is 3.
-          Expected: str or None.
-          Fix: return a str.
+        check: The name of the check to run.
+        make: The user's function, which returns a new plugin.
+        folder: For files of the check.
+        stack: Its contexts are left after the check.
     """
-    text = f"The {kind} fails the check {check!r}: {what}"
-    return AssertionError(str(LightlibError(text, expected=expected, fix=fix)))
 
+    kind: ClassVar[str]
+    base: ClassVar[type]
+    succeeding: ClassVar[str] = "no exception."
 
-def check_class(kind: str, check: str, made: object, base: type) -> None:
-    """Fail unless the class of a plugin, which a user's function made, inherits from `base`."""
-    if not isinstance(made, base):
-        package = ".".join(base.__module__.split(".")[:2])
-        raise failure(
-            kind,
-            check,
-            f"make_{kind} returned {made!r}.",
-            f"an object of a class that inherits from {package}.{base.__name__}.",
-            f"class {type(made).__name__}({base.__name__}): ...",
+    def __init__(self, check: str, make: Callable[..., Any], folder: Path, stack: ExitStack) -> None:
+        self.check, self.make, self.folder, self.stack = check, make, folder, stack
+
+    @classmethod
+    def checks(cls) -> tuple[str, ...]:
+        """Return the names of the checks, in their order."""
+        return tuple(name.removeprefix("test_") for name in vars(cls) if name.startswith("test_"))
+
+    @classmethod
+    def run(cls, make: Callable[..., Any], without: Iterable[str] = ()) -> None:
+        """Run the checks, except those of `without`."""
+        for name in selected(f"a {cls.kind}", cls.checks(), without):
+            with ExitStack() as stack:
+                folder = tempfile.TemporaryDirectory(prefix="lightlib-", ignore_cleanup_errors=True)
+                kit = cls(name, make, Path(stack.enter_context(folder)), stack)
+                getattr(kit, f"test_{name}")()
+
+    def made(self, *arguments: Any) -> Any:
+        """Return a new plugin of the right class."""
+        made = self.make(*arguments)
+        assert isinstance(made, self.base), self.foreign(made, f"make_{self.kind}")
+        return made
+
+    def foreign(self, made: object, what: str) -> str:
+        """Return the message for a plugin of another class, which `what` returned."""
+        package = ".".join(self.base.__module__.split(".")[:2])
+        return self.unmet(
+            f"{what} returned {made!r}.",
+            f"an object of a class that inherits from {package}.{self.base.__name__}.",
+            f"class {type(made).__name__}({self.base.__name__}): ...",
         )
+
+    def unmet(self, what: str, expected: str, fix: str) -> str:
+        """Return the message of a failed check: the difference with the value, the requirement, and how to meet it."""
+        text = f"The {self.kind} fails the check {self.check!r}: {what}"
+        return str(LightlibError(text, expected=expected, fix=fix))
+
+    @contextmanager
+    def succeeds(
+        self, what: str, fix: str, expected: str | None = None, but: type[Exception] | tuple[()] = ()
+    ) -> Iterator[None]:
+        """Let an exception of the block fail the check, except one of the class `but`; `what` names the call."""
+        try:
+            yield
+        except but:
+            raise
+        except Exception as error:
+            text = self.unmet(f"{what} raised {type(error).__name__}: {error}", expected or self.succeeding, fix)
+            raise AssertionError(text) from error
+
+    def call(self, plugin: object, method: str, *arguments: Any, but: type[Exception] | tuple[()] = ()) -> Any:
+        """Call a method of a plugin, which must succeed or raise the exception `but`."""
+        shown = f"{type(plugin).__name__}.{method}({', '.join(map(repr, arguments))})"
+        with self.succeeds(shown, f"handle these arguments in {method}.", but=but):
+            return getattr(plugin, method)(*arguments)
+
+    def typed(self, what: str, value: Any, *types: type, right: bool = True, fix: str = "let `{}` return {}.") -> None:
+        """Fail unless a value is of one of the types, and `right`; the fix gets the member's name and the types."""
+        names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
+        valid = isinstance(value, types) and (bool in types or not isinstance(value, bool)) and right
+        assert valid, self.unmet(
+            f"{what} is {value!r}, a {type(value).__name__}.",
+            f"{names}{'' if right else ', not empty'}.",
+            fix.format(what.partition(".")[2].partition("(")[0], names),
+        )
+
+    def constant(self, what: str, first: object, again: object, reason: str, fix: str) -> None:
+        """Fail unless two readings of a value are equal."""
+        assert again == first, self.unmet(f"{what} was {first!r} and is now {again!r}.", reason, fix)
+
+    def through_file(self, what: str, state: Any, expected: str, fix: str) -> Any:
+        """Return a state as a checkpoint file restores it."""
+        try:
+            torch.save(state, file := io.BytesIO())
+            file.seek(0)
+            return torch.load(file, weights_only=True)
+        except Exception as error:
+            raised = f"{what} returned {state!r}, which a checkpoint cannot hold: {error}"
+            raise AssertionError(self.unmet(raised, expected, fix)) from error
 
 
 def selected(kind: str, checks: Iterable[str], without: Iterable[str]) -> list[str]:
@@ -99,40 +161,6 @@ def worst_weight(found: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> tupl
     """Return the greatest error of the weights that are there, and the name of the weight."""
     errors = ((relative_error(found[name], value), name) for name, value in wanted.items() if name in found)
     return max(errors, default=(0.0, ""))
-
-
-def through_file(state: Any) -> Any:
-    """Return `state` as a checkpoint file restores it."""
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-def in_processes(run: Callable[[], None], processes: int, method: str) -> None:
-    """Call `run` in new processes; the failure of a check in any of them is raised here."""
-    try:
-        launch_function(partial(_on_rank, run), processes, method)
-    except ProcessFailedError as error:
-        if not isinstance(error.__cause__, AssertionError):
-            raise
-        raise AssertionError(str(error.__cause__)) from error
-
-
-def _on_rank(run: Callable[[], None], rank: int) -> None:  # noqa: ARG001  what a launched function gets
-    torch.set_num_threads(1)
-    run()
-
-
-@contextmanager
-def shared_folder(strategy: Strategy) -> Iterator[Path]:
-    """Yield a temporary folder, the same on all ranks."""
-    made = Path(tempfile.mkdtemp(prefix="lightlib-")) if strategy.is_global_zero else None
-    try:
-        yield strategy.broadcast(made)  # type: ignore[misc]  # rank zero made one
-    finally:
-        if made is not None:
-            shutil.rmtree(made, ignore_errors=True)
 
 
 class SavesOnce(Callback):

@@ -11,7 +11,7 @@ import torch
 from lightlib.accelerators import Accelerator, CPUAccelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.testing import check_accelerator
-from lightlib.testing.accelerator import ACCELERATOR_CHECKS
+from lightlib.testing.accelerator import AcceleratorKit
 
 CPU = torch.device("cpu")
 
@@ -194,6 +194,6 @@ def test_devices_that_change():
 
 
 def test_every_check_is_described_and_has_a_broken_example():
-    assert {check for _, check, _, _ in BROKEN} == set(ACCELERATOR_CHECKS)
-    for name in ACCELERATOR_CHECKS:
+    assert {check for _, check, _, _ in BROKEN} == set(AcceleratorKit.checks())
+    for name in AcceleratorKit.checks():
         assert f'``"{name}"``' in check_accelerator.__doc__

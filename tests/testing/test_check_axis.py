@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.strategies import Axis, LocalParameters
 from lightlib.testing import BoringModule, check_axis
-from lightlib.testing.axis import AXIS_CHECKS
+from lightlib.testing.axis import AxisKit
 from lightlib.testing.module import samples
 from tests.processes.ranks import ranks
 
@@ -289,7 +289,7 @@ BROKEN = [
 
 
 def only(*names):
-    return [name for name in AXIS_CHECKS if name not in names]
+    return [name for name in AxisKit.checks() if name not in names]
 
 
 def outcomes(rank):
@@ -382,6 +382,6 @@ def test_checks_have_names():
 
 
 def test_every_check_is_described_and_has_a_broken_example():
-    assert {check for _, check, _, _ in BROKEN} | {"replicates"} == set(AXIS_CHECKS)
-    for name in AXIS_CHECKS:
+    assert {check for _, check, _, _ in BROKEN} | {"replicates"} == set(AxisKit.checks())
+    for name in AxisKit.checks():
         assert f'``"{name}"``' in check_axis.__doc__

@@ -12,7 +12,7 @@ import torch
 from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint, TerminateOnNaN, Timer
 from lightlib.errors import UnknownNameError
 from lightlib.testing import check_callback
-from lightlib.testing.callback import CALLBACK_CHECKS
+from lightlib.testing.callback import CallbackKit
 
 
 class StepCounter(Callback):
@@ -191,7 +191,7 @@ BROKEN = [
 
 
 def only(*names):
-    return [name for name in CALLBACK_CHECKS if name not in names]
+    return [name for name in CallbackKit.checks() if name not in names]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +227,6 @@ def test_a_broken_callback_is_named_with_its_defect(broken, check, what, fix):
 
 
 def test_every_check_is_described_and_has_a_broken_example():
-    assert {check for _, check, _, _ in BROKEN} == set(CALLBACK_CHECKS)
-    for name in CALLBACK_CHECKS:
+    assert {check for _, check, _, _ in BROKEN} == set(CallbackKit.checks())
+    for name in CallbackKit.checks():
         assert f'``"{name}"``' in check_callback.__doc__

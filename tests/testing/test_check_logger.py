@@ -8,7 +8,7 @@ import pytest
 
 from lightlib.loggers import CSVLogger, DummyLogger, Logger, TensorBoardLogger
 from lightlib.testing import check_logger
-from lightlib.testing.logger import LOGGER_CHECKS
+from lightlib.testing.logger import LoggerKit
 
 
 class Minimal(Logger):
@@ -125,5 +125,5 @@ def test_a_broken_logger_is_told_what_failed(broken, check, what, fix):
 
 
 def test_every_check_is_described():
-    for name in LOGGER_CHECKS:
+    for name in LoggerKit.checks():
         assert f'``"{name}"``' in check_logger.__doc__
