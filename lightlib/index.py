@@ -17,7 +17,8 @@ class Row(NamedTuple):
 
     Attributes:
         name: As users import it from its package.
-        file: The file below the package that defines it, ``"file:other_name"`` for an alias, or `MODULE`.
+        file: The file that defines it, below the package or from ``lightlib.`` on; ``"file:other_name"`` for an alias;
+            or `MODULE`.
         group: The group of the registry that knows it; empty for none.
         key: Its name there. Default: the same.
     """
@@ -27,11 +28,10 @@ class Row(NamedTuple):
     group: str = ""
     key: str = ""
 
-    @property
-    def defined_as(self) -> tuple[str, str]:
-        """The file, and the name there."""
+    def defined_as(self, package: str) -> tuple[str, str]:
+        """Return the module that defines it, and the name there."""
         file, _, other = self.file.partition(":")
-        return file, other or self.name
+        return file if file.startswith("lightlib.") else f"{package}.{file}", other or self.name
 
 
 INDEX: dict[str, tuple[Row, ...]] = {
@@ -83,7 +83,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("BackboneFinetuning", "finetuning.backbone", "callbacks"),
         Row("BaseFinetuning", "finetuning.base"),
         Row("BasePredictionWriter", "prediction_writer"),
-        Row("BatchSizeFinder", "tuning.batch_size_finder", "callbacks"),
+        Row("BatchSizeFinder", "lightlib.tuner.batch_size_finder", "callbacks"),
         Row("BatchSummary", "summary.batch_summary", "callbacks"),
         Row("Callback", "callback"),
         Row("ChannelsLast", "memory.channels_last", "callbacks"),
@@ -100,9 +100,9 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("GradientAccumulationScheduler", "gradient_accumulation_scheduler", "callbacks"),
         Row("History", "records.history", "callbacks"),
         Row("LambdaCallback", "lambda_callback", "callbacks"),
-        Row("LearningRateFinder", "tuning.learning_rate_finder", "callbacks"),
+        Row("LearningRateFinder", "lightlib.tuner.learning_rate_finder", "callbacks"),
         Row("LearningRateMonitor", "lr_monitor", "callbacks"),
-        Row("LearningRateScaler", "tuning.learning_rate_scaler", "callbacks"),
+        Row("LearningRateScaler", "lightlib.tuner.learning_rate_scaler", "callbacks"),
         Row("LossScaleMonitor", "monitors.loss_scale", "callbacks"),
         Row("MetricPrinter", "records.metric_printer", "callbacks"),
         Row("ModelCheckpoint", "checkpoint.model_checkpoint", "callbacks"),

@@ -39,8 +39,8 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
             return _of_another(package, name)
         if row.file == MODULE:
             return _import(f"{package}.{name}")
-        file, original = row.defined_as
-        value = getattr(_import(f"{package}.{file}"), original)
+        module, original = row.defined_as(package)
+        value = getattr(_import(module), original)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -136,8 +136,8 @@ def indexed(package: str) -> dict[str, Import]:
     """Return the origins of the public names of a package."""
     found = {}
     for row in INDEX[package]:
-        file, name = row.defined_as
-        found[row.name] = (f"{package}.{file}".rstrip("."), name)
+        module, name = row.defined_as(package)
+        found[row.name] = (module.rstrip("."), name)
     return found
 
 

@@ -47,7 +47,7 @@ from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSumm
 from lightlib.callbacks.sync_buffers import SyncBuffers
 from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
 from lightlib.callbacks.timer import Timer
-from lightlib.callbacks.tuning.batch_size_finder import BatchSizeFinder
-from lightlib.callbacks.tuning.learning_rate_finder import LearningRateFinder
-from lightlib.callbacks.tuning.learning_rate_scaler import LearningRateScaler
+from lightlib.tuner.batch_size_finder import BatchSizeFinder
+from lightlib.tuner.learning_rate_finder import LearningRateFinder
+from lightlib.tuner.learning_rate_scaler import LearningRateScaler
 __all__ = ['BackboneFinetuning', 'BaseFinetuning', 'BasePredictionWriter', 'BatchSizeFinder', 'BatchSummary', 'Callback', 'ChannelsLast', 'Checkpoint', 'CheckpointGC', 'DeviceStatsMonitor', 'EMAWeightAveraging', 'EarlyStopping', 'EfficientConvBN', 'EmptyCache', 'EnvironmentRecord', 'EpochMonitor', 'ExpectedMetrics', 'GradientAccumulationScheduler', 'History', 'LambdaCallback', 'LearningRateFinder', 'LearningRateMonitor', 'LearningRateScaler', 'LossScaleMonitor', 'MetricPrinter', 'ModelCheckpoint', 'ModelPruning', 'ModelSummary', 'MoveModulesToDevice', 'NormMonitor', 'OnExceptionCheckpoint', 'PlainProgressBar', 'PreciseBN', 'PrintProgress', 'ProgressBar', 'PublishCheckpoint', 'RankLogFiles', 'RankMetricFiles', 'RestoreBest', 'RichModelSummary', 'RichProgressBar', 'RichProgressBarTheme', 'RunConfigRecord', 'SpikeDetection', 'StochasticWeightAveraging', 'SyncBuffers', 'TQDMProgressBar', 'TerminateOnNaN', 'ThroughputMonitor', 'TimedProgressBar', 'Timer', 'WeightAveraging', 'default_progress_bar', 'end_of_epoch', 'every_n_epochs', 'every_n_inner_iters', 'every_n_train_iters', 'is_last_train_epoch', 'is_last_train_iter']

@@ -78,12 +78,12 @@ class Scaling:
         return max(1, round(steps / self.ratio))
 
 
-def positive(owner: str, name: str, value: Any) -> None:
-    """Check that a number is finite and above 0."""
+def positive(owner: str, name: str, value: Any, example: float = 16) -> None:
+    """Check that a number is finite and above 0; the error's fix is the `example`."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not (value > 0 and math.isfinite(value)):
         kind = MisconfigurationException if number else ArgumentTypeError
-        raise kind(f"{owner}({name}={shown(value)}).", expected="a number > 0.", fix=f"{owner}({name}=16)")
+        raise kind(f"{owner}({name}={shown(value)}).", expected="a number > 0.", fix=f"{owner}({name}={example})")
 
 
 def check_rule(owner: str, rule: Any) -> None:

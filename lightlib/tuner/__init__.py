@@ -1,4 +1,4 @@
-"""Search for a learning rate or a batch size before a run."""
+"""Search for a learning rate or a batch size before a run, and scale learning rates."""
 
 from __future__ import annotations
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lightlib.callbacks.tuning.batch_size_finder import BatchSizeFinder
-from lightlib.callbacks.tuning.learning_rate_finder import LearningRateFinder
-from lightlib.callbacks.tuning.lr_curve import LRFinder
 from lightlib.core.check import check_module
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
@@ -14,6 +11,9 @@ from lightlib.core.probe import Call
 from lightlib.core.spawned import wanted
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException, shown
+from lightlib.tuner.batch_size_finder import BatchSizeFinder
+from lightlib.tuner.learning_rate_finder import LearningRateFinder
+from lightlib.tuner.lr_curve import LRFinder
 
 __all__ = ["Tuner"]
 

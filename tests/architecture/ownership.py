@@ -56,7 +56,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         "the purpose of lightning_setattr and set_shared_parameters",
     ),
     (
-        "lightlib/callbacks/tuning/attribute.py",
+        "lightlib/tuner/attribute.py",
         r"holder\.name",
         "the purpose of a search: it sets the user's learning rate or batch size",
     ),
@@ -99,7 +99,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("lightlib/core/session.py", r"callback\.'_pl_module'", "projects read it"),
     ("lightlib/fabric/wrapped.py", r"self\.module\.\w+", "the wrapper stands for the user's module"),
     (
-        "lightlib/callbacks/.*",
+        "lightlib/(callbacks|tuner)/.*",
         r"trainer\.(should_stop|accumulate_grad_batches)",
         "how a callback stops or changes a run",
     ),

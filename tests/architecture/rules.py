@@ -32,7 +32,7 @@ ORDER = (
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "callbacks.presets | callbacks.finetuning | callbacks.memory | callbacks.monitors",
-    "callbacks.pruning | callbacks.records | callbacks.tuning",
+    "callbacks.pruning | callbacks.records",
     "samplers > data",
     "strategies.group > distributed > strategies.axes > strategies.axes.tensor",
     "strategies.pipeline > strategies > strategies.deepspeed",

@@ -20,7 +20,6 @@ OF_TESTS_ALONE = {
     "mistakes": "messages of common mistakes", "packaging": "the folder packaging", "plugins": "plugins of pytest",
     "processes": "ranks and programs for tests", "runs": "modules and data for tests", "typing": "types for users",
 }  # fmt: skip
-ELSEWHERE = {"tuner": "callbacks/tuning"}  # of the package, and where its tests are
 FOLDERS_OF_RUNS = {"checkpoints", "lightning_logs", "mlruns", "wandb", "__pycache__"}
 
 
@@ -58,4 +57,4 @@ def test_each_folder_of_the_package_has_a_folder_of_tests_or_is_tested_in_the_on
     tests = folders("tests")
     for name in folders_of_packages():
         above = [name[:end] for end in range(len(name), 0, -1) if end == len(name) or name[end] == "/"]
-        assert tests & {*above, ELSEWHERE.get(name, name)}, f"{name} has no folder of tests"
+        assert tests & {*above, name}, f"{name} has no folder of tests"

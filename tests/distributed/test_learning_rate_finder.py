@@ -13,9 +13,9 @@ import lightlib as L
 from lightlib.callbacks import LearningRateFinder
 from lightlib.errors import MisconfigurationException
 from lightlib.tuner import Tuner
-from tests.callbacks.tuning.nets import QUIET, Loads, Net
 from tests.processes.ranks import ranks
 from tests.runs import plain
+from tests.tuner.nets import QUIET, Loads, Net
 
 pytestmark = pytest.mark.processes
 STEPS, LOW, HIGH = 30, 1e-3, 10.0

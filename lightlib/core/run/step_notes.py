@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lightlib import report
-from lightlib.callbacks.tuning.out_of_memory import is_out_of_memory
+from lightlib.accelerators.out_of_memory import is_out_of_memory
 from lightlib.core.run import loop
 from lightlib.errors import LightlibError
 from lightlib.tree import tensors_in

@@ -11,11 +11,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.callbacks import LearningRateFinder, ModelCheckpoint
-from lightlib.callbacks.tuning.lr_curve import LRFinder
 from lightlib.errors import MisconfigurationException
 from lightlib.tuner import Tuner
-from tests.callbacks.tuning.nets import QUIET, Net, outcome
+from lightlib.tuner.lr_curve import LRFinder
 from tests.runs import plain
+from tests.tuner.nets import QUIET, Net, outcome
 
 # Tuner.lr_find of Lightning 2.6.6 with the module, the data and the arguments of `test_lightnings_numbers`.
 RECORDED = {

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.tuning.attribute import find_name, set_value
-from lightlib.callbacks.tuning.lr_curve import LRFinder, Recorder
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.optim.scaling import positive
+from lightlib.tuner.attribute import find_name, set_value
+from lightlib.tuner.lr_curve import LRFinder, Recorder
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -66,7 +66,7 @@ class LearningRateFinder(Callback):
         self._mode = mode_of(name, mode, _MODES)
         check_int(name, "num_training_steps", num_training_steps, 1)
         for argument, value in (("min_lr", min_lr), ("max_lr", max_lr)):
-            positive(name, argument, value)
+            positive(name, argument, value, example=1.0)
         if not min_lr < max_lr:
             raise MisconfigurationException(
                 f"{name}(min_lr={min_lr}, max_lr={max_lr}).",
@@ -74,7 +74,7 @@ class LearningRateFinder(Callback):
                 fix=f"{name}(min_lr={max_lr}, max_lr={min_lr})" if max_lr < min_lr else f"{name}(min_lr=1e-8)",
             )
         if early_stop_threshold is not None:
-            positive(name, "early_stop_threshold", early_stop_threshold)
+            positive(name, "early_stop_threshold", early_stop_threshold, example=1.0)
         self._min_lr, self._max_lr, self._num_training_steps = min_lr, max_lr, num_training_steps
         self._early_stop_threshold, self._update_attr, self._attr_name = early_stop_threshold, update_attr, attr_name
         self.optimal_lr: LRFinder | None = None
@@ -176,15 +176,3 @@ def mode_of(owner: str, mode: Any, modes: tuple[str, ...]) -> str:
             fix=f"{owner}(mode={modes[0]!r})",
         )
     return mode.lower()
-
-
-def positive(owner: str, name: str, value: Any) -> None:
-    """Check that a number is finite and above 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ArgumentTypeError(
-            f"{owner}({name}={shown(value)}).", expected="a number > 0.", fix=f"{owner}({name}=1.0)"
-        )
-    if not (value > 0 and math.isfinite(value)):
-        raise MisconfigurationException(
-            f"{owner}({name}={value}).", expected="a number > 0.", fix=f"{owner}({name}=1.0)"
-        )

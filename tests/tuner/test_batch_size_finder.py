@@ -9,13 +9,13 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
+from lightlib.accelerators.out_of_memory import is_out_of_memory
 from lightlib.callbacks import BatchSizeFinder, ModelCheckpoint
-from lightlib.callbacks.tuning.batch_size_finder import search
-from lightlib.callbacks.tuning.out_of_memory import is_out_of_memory
 from lightlib.errors import MisconfigurationException
 from lightlib.tuner import Tuner
-from tests.callbacks.tuning.nets import LIMIT, QUIET, Loads, Net, Small, outcome
+from lightlib.tuner.batch_size_finder import search
 from tests.runs import plain
+from tests.tuner.nets import LIMIT, QUIET, Loads, Net, Small, outcome
 
 
 @pytest.mark.parametrize(

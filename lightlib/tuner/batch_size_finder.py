@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
+from lightlib.accelerators.out_of_memory import free_memory, is_out_of_memory
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.tuning.attribute import find_name, set_value, warn_of_several
-from lightlib.callbacks.tuning.learning_rate_finder import mode_of, without_schedules
-from lightlib.callbacks.tuning.out_of_memory import free_memory, is_out_of_memory
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.tuner.attribute import find_name, set_value, warn_of_several
+from lightlib.tuner.learning_rate_finder import mode_of, without_schedules
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module

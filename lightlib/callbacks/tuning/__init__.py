@@ -1,1 +1,0 @@
-"""Searches before a run: the learning rate and the batch size."""
