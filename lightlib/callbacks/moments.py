@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from lightlib.callbacks.arguments import check_int
@@ -38,7 +37,7 @@ def every_n_epochs(trainer: Trainer, n: int, start: int = 0) -> bool:
         after epoch 1
         after epoch 3
     """
-    return _every("every_n_epochs", _epochs(trainer), n, start)
+    return _every("every_n_epochs", trainer.progress.epochs_begun, n, start)
 
 
 def every_n_train_iters(trainer: Trainer, n: int, start: int = 0) -> bool:
@@ -109,12 +108,7 @@ def is_last_train_epoch(trainer: Trainer) -> bool:
         >>> is_last_train_epoch(lightlib.Trainer())  # no run
         False
     """
-    plan, epochs = trainer.plan, _epochs(trainer)
-    if plan is None:
-        return False
-    if epochs >= plan.max_epochs:
-        return True
-    return plan.num_batches < math.inf and epochs * plan.num_batches >= plan.total_batches
+    return trainer.plan is not None and trainer.plan.is_last_epoch(trainer.progress)
 
 
 def is_last_train_iter(trainer: Trainer) -> bool:
@@ -129,10 +123,6 @@ def is_last_train_iter(trainer: Trainer) -> bool:
         False
     """
     return trainer.plan is not None and trainer.plan.ends(trainer.progress, trainer.is_last_batch)
-
-
-def _epochs(trainer: Trainer) -> int:
-    return trainer.progress.epoch + bool(trainer.progress.begun)
 
 
 def _every(owner: str, number: int, n: int, start: int) -> bool:

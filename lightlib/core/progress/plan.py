@@ -103,6 +103,18 @@ class Plan:
         """Whether the run ends after this batch."""
         return self.done(progress) or (exhausted and progress.epoch + 1 >= self.max_epochs)
 
+    def is_last_epoch(self, progress: Progress) -> bool:
+        """Whether no epoch follows the running one, or the one that has just ended; False if that is unknown.
+
+        Example:
+            >>> plan = Plan(num_batches=10, max_steps=15)
+            >>> plan.is_last_epoch(Progress(epoch=0, begun=1)), plan.is_last_epoch(Progress(epoch=1, begun=1))
+            (False, True)
+        """
+        begun = progress.epochs_begun
+        has_length = self.num_batches < math.inf
+        return begun >= self.max_epochs or (has_length and begun * self.num_batches >= self.total_batches)
+
     def validates_epoch(self, epoch: int) -> bool:
         """Whether the intervals in epochs contain the epoch with this index."""
         return self.validate_across_epochs or is_due(self.validate_every_epochs, epoch + 1)

@@ -65,6 +65,11 @@ class Progress:
         self.begun = 2
 
     @property
+    def epochs_begun(self) -> int:
+        """Epochs up to now, with the running one."""
+        return self.epoch + bool(self.begun)
+
+    @property
     def is_within_epoch(self) -> bool:
         """Whether `on_train_epoch_end` of the running epoch is still to be called."""
         return self.begun == 1

@@ -235,6 +235,21 @@ def test_the_steps_that_were_made_count_as_they_were_made():
     assert found.total_steps_from(Progress(epoch=3, batch=50, step=48)) == 48
 
 
+@pytest.mark.parametrize(
+    "arguments", [{}, {"max_steps": 5}, {"max_steps": 8}, {"max_epochs": 1.5}, {"accumulate_grad_batches": 3}]
+)
+def test_the_last_epoch_is_the_one_after_which_the_run_is_done(arguments):
+    limits, progress, answers = plan(4, **arguments), Progress(), []
+    while not limits.done(progress):
+        progress.note_epoch_start()
+        answers.append(limits.is_last_epoch(progress))
+        for index in range(4):
+            if not limits.done(progress):
+                progress.end_batch(limits.steps_now(progress, index == 3))
+        progress.end_epoch()
+    assert answers == [False] * (len(answers) - 1) + [True]
+
+
 def test_steps_of_an_endless_run():
     assert Plan(num_batches=5).total_steps == math.inf
     assert Plan(max_epochs=3).total_steps == math.inf
