@@ -21,8 +21,8 @@ from lightlib.command.main import main
 from tests.processes import programs
 
 ROOT = Path(__file__).resolve().parents[2]
-UNKNOWN = dict.fromkeys(collect_env.SystemEnv._fields, "N/A")
-COLLECT = collect_env.get_env_info
+QUERIES = ("get_cpu_info", "get_gpu_info", "get_nvidia_driver_version", "get_cudnn_version")
+COLLECT = {name: getattr(collect_env, name) for name in QUERIES}
 Usage = namedtuple("Usage", "total used free")  # noqa: PYI024  as shutil's
 
 
@@ -32,8 +32,8 @@ def plain(monkeypatch):
     for name in facts.environment():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(facts, "OPTIONAL", ["numpy", "not-there"])
-    monkeypatch.setattr(collect_env, "get_env_info", lambda: collect_env.SystemEnv(**UNKNOWN))
-    monkeypatch.setattr(collect_env, "get_nvidia_driver_version", lambda run: None)
+    for name in QUERIES:
+        monkeypatch.setattr(collect_env, name, lambda run: None)
 
 
 def found(name, generator):
@@ -242,9 +242,11 @@ def test_cores_that_a_container_allows(tmp_path, monkeypatch, files, allowed):
 # devices
 def test_what_torch_collects(monkeypatch):
     gpus = "GPU 0: NVIDIA H100\nGPU 1: NVIDIA H100"
-    found = {"cpu_info": "Architecture: x86_64\nModel name:   A CPU @ 3 GHz\nBogoMIPS: 1", "cudnn_version": None}
-    found |= {"nvidia_gpu_models": gpus, "nvidia_driver_version": "580.1", "cuda_compiled_version": "12.8"}
-    monkeypatch.setattr(collect_env, "get_env_info", lambda: collect_env.SystemEnv(**UNKNOWN | found))
+    answers = ("Architecture: x86_64\nModel name:   A CPU @ 3 GHz\nBogoMIPS: 1", gpus, "580.1", None)
+    for name, answer in zip(QUERIES, answers, strict=True):
+        monkeypatch.setattr(collect_env, name, lambda run, answer=answer: answer)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.version, "hip", None)
     assert facts._collected() == {
         "cpu": "A CPU @ 3 GHz",
         "gpus": "GPU 0: NVIDIA H100; GPU 1: NVIDIA H100",
@@ -258,7 +260,8 @@ def test_what_torch_collects(monkeypatch):
 
 @pytest.mark.processes
 def test_what_torch_collects_on_this_machine(monkeypatch):
-    monkeypatch.setattr(collect_env, "get_env_info", COLLECT)
+    for name, query in COLLECT.items():
+        monkeypatch.setattr(collect_env, name, query)
     devices = facts._collected()
     assert devices["cpu"]
     assert {"gpus", "gpu driver", "cuda of torch", "cudnn", "mps"} <= set(devices)

@@ -108,23 +108,30 @@ def _versions(found: Sequence[Package]) -> dict[str, str]:
 
 
 def _collected() -> dict[str, str]:
-    """Return the models, driver and libraries that torch's own `collect_env` finds."""
+    """Return the models, driver and libraries that torch's own `collect_env` finds.
+
+    Not by its `get_env_info`, which takes seconds to ask pip and compilers as well.
+    """
     import torch  # optional: torch, only when it can be imported
     from torch.utils import collect_env  # optional: torch, only when it can be imported
 
+    ask: Any = collect_env  # torch's has no types
     with quiet():
-        info = collect_env.get_env_info()  # type: ignore[no-untyped-call]  # torch's has no types
-    cpu = re.search(r"^Model name:\s*(.+)$", info.cpu_info, re.MULTILINE)
+        cpu_info, gpus, driver, cudnn = (
+            read(ask.run)
+            for read in (ask.get_cpu_info, ask.get_gpu_info, ask.get_nvidia_driver_version, ask.get_cudnn_version)
+        )
+    cpu = re.search(r"^Model name:\s*(.+)$", cpu_info or "", re.MULTILINE)
     facts = {
-        "cpu": cpu.group(1) if cpu else info.cpu_info.partition("\n")[0],
-        "gpus": info.nvidia_gpu_models,
-        "gpu driver": info.nvidia_driver_version,
-        "cuda of torch": info.cuda_compiled_version,
-        "cudnn": info.cudnn_version,
-        "hip of torch": info.hip_compiled_version,
+        "cpu": cpu.group(1) if cpu else (cpu_info or "").partition("\n")[0],
+        "gpus": gpus,
+        "gpu driver": driver,
+        "cuda of torch": torch.version.cuda,
+        "cudnn": cudnn,
+        "hip of torch": torch.version.hip,
         "mps": "available" if torch.backends.mps.is_available() else "not available",
     }
-    unknown = (None, "N/A", "None")
+    unknown = (None, "", "N/A", "None")
     return {name: "none" if value in unknown else "; ".join(value.splitlines()) for name, value in facts.items()}
 
 
