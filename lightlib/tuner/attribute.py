@@ -1,9 +1,11 @@
-"""Attributes that a search sets: of the module, its hyperparameters, or the data module."""
+"""Values that a search sets: attributes, hyperparameters, and learning rates of parameter groups."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from torch import Tensor
 
 from lightlib import report
 from lightlib.errors import MisconfigurationException
@@ -64,3 +66,11 @@ def find_name(names: Sequence[str], module: Any, datamodule: Any, what: str, arg
         expected="an attribute or a hyperparameter that the search can set.",
         fix=f"self.{names[0]} = … in __init__ and use it, or {argument}='the name of yours'.",
     )
+
+
+def set_rate(group: dict[str, Any], rate: float, name: str = "lr") -> None:
+    """Set a learning rate of a parameter group, in place if it is a tensor."""
+    if isinstance(group[name], Tensor):
+        group[name].fill_(rate)
+    else:
+        group[name] = rate

@@ -9,7 +9,7 @@ from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.optim.scaling import positive
-from lightlib.tuner.attribute import find_name, set_value
+from lightlib.tuner.attribute import find_name, set_rate, set_value
 from lightlib.tuner.lr_curve import LRFinder, Recorder
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class LearningRateFinder(Callback):
         if trainer.run is not None:
             for optimizer in trainer.optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"].fill_(lr) if hasattr(group["lr"], "fill_") else group.update(lr=lr)
+                    set_rate(group, lr)
         report.info(f"The search set {name}={lr:g}.")
 
     def _name(self, module: Any) -> str:

@@ -9,6 +9,7 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import MisconfigurationException
 from lightlib.optim.scaling import Rule, Scaling, check_rule, positive
+from lightlib.tuner.attribute import set_rate
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -61,7 +62,7 @@ class LearningRateScaler(Callback):
         for group in groups:
             for name in _RATES:
                 if name in group:
-                    _multiply(group, name, scaling.factor)
+                    set_rate(group, group[name] * scaling.factor, name)
             group[_MARK] = scaling.factor
         for config in trainer.lr_scheduler_configs:
             for schedule in _schedules(config.scheduler):
@@ -87,13 +88,6 @@ class LearningRateScaler(Callback):
                 "lightlib.optim.Scaling.of_batch(32, base=256).lr(0.1).",
             )
         return size * trainer.strategy.data_size * trainer.accumulate_grad_batches
-
-
-def _multiply(group: dict[str, Any], name: str, factor: float) -> None:
-    if hasattr(group[name], "fill_"):
-        group[name].fill_(group[name] * factor)
-    else:
-        group[name] = group[name] * factor
 
 
 def _schedules(scheduler: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ import torch
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import MisconfigurationException
+from lightlib.tuner.attribute import set_rate
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -156,7 +157,7 @@ class Recorder(Callback):
     def _set(self, trainer: Trainer) -> None:
         lr = self.curve.lr_at(trainer.global_step)
         for group in trainer.optimizers[0].param_groups:
-            group["lr"].fill_(lr) if isinstance(group["lr"], torch.Tensor) else group.update(lr=lr)
+            set_rate(group, lr)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = trainer.global_step
