@@ -14,12 +14,12 @@ MODULES = ("Module", "LightningModule", "BoringModel", "DemoModel")
 
 
 class SmallModule(NamedTuple):
-    """A class of a file, with its lines.
+    """A class in a file of tests.
 
     Attributes:
         path: Its file, relative to the root.
-        name: Its name.
-        bases: Full names of its base classes, as the imports of the file resolve them.
+        name: Its name, after the name of the file as Python imports it.
+        bases: Such names of its base classes.
         num_lines: Its lines, blank ones and decorators included.
     """
 
@@ -43,14 +43,21 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 def classes_of(path: Path) -> Iterator[SmallModule]:
     """Yield the classes of a file, including those inside functions."""
     tree = ast.parse(path.read_text("utf-8"))
-    imports = imported_names(tree)
+    imports, file = imported_names(tree), path.relative_to(ROOT)
+    prefix = ".".join(file.with_suffix("").parts)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            parts = [ast.unparse(base).partition(".") for base in node.bases]
-            bases = tuple(imports.get(first, first) + dot + rest for first, dot, rest in parts)
+            bases = []
+            for first, dot, rest in (ast.unparse(base).partition(".") for base in node.bases):
+                bases.append(imports.get(first, first if dot else f"{prefix}.{first}") + dot + rest)
             begin = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             num_lines = (node.end_lineno or begin) - begin + 1
-            yield SmallModule(path.relative_to(ROOT), node.name, bases, num_lines)
+            yield SmallModule(file, f"{prefix}.{node.name}", tuple(bases), num_lines)
+
+
+def is_of_library(base: str) -> bool:
+    """Return whether a name is that of a Module of lightlib or Lightning."""
+    return base.partition(".")[0] in LIBRARIES and base.rpartition(".")[2] in MODULES
 
 
 def small_modules() -> list[SmallModule]:
@@ -58,14 +65,8 @@ def small_modules() -> list[SmallModule]:
     classes = [found for path in sorted((ROOT / "tests").rglob("*.py")) for found in classes_of(path)]
     modules: list[SmallModule] = []
     while True:
-        local = {(module.path, module.name) for module in modules}
-        imported = {".".join((*path.with_suffix("").parts, name)) for path, name in local}
-
-        def is_module(path: Path, base: str) -> bool:
-            of_library = base.split(".")[0] in LIBRARIES and base.split(".")[-1] in MODULES
-            return of_library or (path, base) in local or base in imported
-
-        found = [small for small in classes if any(is_module(small.path, base) for base in small.bases)]
+        names = {module.name for module in modules}
+        found = [small for small in classes if any(base in names or is_of_library(base) for base in small.bases)]
         if len(found) == len(modules):
             return modules
         modules = found
@@ -82,9 +83,18 @@ def line_of_small_modules() -> str:
     return f"small modules in tests: {texts[0]} (in test_*.py outside of compat: {texts[1]})"
 
 
+def tests_at_their_path() -> tuple[int, int]:
+    """Return how many tests/a/test_b.py have a lightlib/a/b.py or a lightlib/a/b, and how many files of tests exist."""
+    names = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")]
+    tested = [ROOT / "lightlib" / name.parent / name.stem.removeprefix("test_") for name in names]
+    return sum(path.is_dir() or path.with_suffix(".py").is_file() for path in tested), len(names)
+
+
 def main() -> int:
     """Print all figures."""
-    sys.stdout.write(line_of_small_modules() + "\n")
+    at_their_path, num_files = tests_at_their_path()
+    sys.stdout.write(f"{line_of_small_modules()}\n")
+    sys.stdout.write(f"tests at the path of what they test: {at_their_path} of {num_files}\n")
     return 0
 
 
