@@ -123,7 +123,7 @@ class TestNoFalseAlarm:
             def __init__(self):
                 super().__init__()
                 self.rate, self.names, self.sizes = 0.1, ["a", "b"], {"x": 1}
-                self.loss = nn.CrossEntropyLoss()
+                self.criterion = nn.CrossEntropyLoss()
                 self.blocks = nn.ModuleList([nn.Linear(2, 2)])
                 self.path = __file__
 

@@ -13,24 +13,16 @@ from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from tests.runs.bad_input import refused
+from tests.runs.modules import LogsLoss
 from tests.runs.plain import QUIET, batches, quiet_trainer, same_weights
 from tests.runs.steps import Data, Steps, on
 
 
-class Plain(Steps):
-    """Can be pickled itself: its optimizer comes from a method."""
+class Plain(LogsLoss, Steps):
+    """Logs its loss in every way."""
 
     def __init__(self):
-        super().__init__()
-        self.configure = None
-
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss, on_step=True, on_epoch=True, prog_bar=True)
-        return loss
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        super().__init__(on_step=True, on_epoch=True, prog_bar=True)
 
 
 def pickled(trainer):

@@ -68,17 +68,36 @@ class Rows(Logger):
         pass
 
 
+def sgd(parameters):
+    """The optimizer of most runs."""
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def momentum(parameters):
+    """An optimizer with a state, without which a resume is not exact."""
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
 class Net(Module):
-    """A classifier; `configure` gets its parameters and returns the result of configure_optimizers."""
+    """A classifier.
 
-    def __init__(self, configure=None, dropout=0.0):
+    Args:
+        configure: Gets the parameters and returns the result of configure_optimizers. The default is `sgd`.
+        dropout: Probability of the dropout in the usual network.
+        net: Network in place of the usual one.
+    """
+
+    def __init__(self, configure=None, dropout=0.0, net=None):
         super().__init__()
-        self.net = network(dropout)
-        self.configure = configure or (lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+        self.net = network(dropout) if net is None else net
+        self.configure = configure or sgd
 
-    def training_step(self, batch, batch_idx):
+    def loss(self, batch):
         x, y = batch
         return cross_entropy(self.net(x), y)
+
+    def training_step(self, batch, batch_idx):
+        return self.loss(batch)
 
     def configure_optimizers(self):
         return self.configure(self.parameters())

@@ -16,9 +16,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from tests.runs.plain import QUIET, Rows, samples
+from tests.runs.plain import QUIET, Net, Rows, samples
 
 
 class Noisy(Dataset):
@@ -35,12 +34,12 @@ class Noisy(Dataset):
         return self.x[index] + 0.1 * noise, self.y[index]
 
 
-class Everything(Module):
+class Everything(Net):
     """A classifier with a run that depends on every kind of state."""
 
     def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 3))
+        layers = nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        super().__init__(net=nn.Sequential(*layers))
         self.accuracy = MulticlassAccuracy(3)
         self.val_accuracy = MulticlassAccuracy(3)
 

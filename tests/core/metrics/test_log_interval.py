@@ -5,25 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lightlib.report import PossibleUserWarning
-from tests.runs.plain import Net, Rows, batches, quiet_trainer
-
-
-class Logs(Net):
-    def __init__(self, **how):
-        super().__init__()
-        self.how = how
-
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss, **self.how)
-        return loss
+from tests.runs.modules import LogsLoss
+from tests.runs.plain import Rows, batches, quiet_trainer
 
 
 def test_values_per_step_that_reach_no_logger_are_named():
     logger = Rows()
     trainer = quiet_trainer(logger=logger, log_every_n_steps=50, max_epochs=2)
     with pytest.warns(PossibleUserWarning) as caught:
-        trainer.fit(Logs(), batches(20))
+        trainer.fit(LogsLoss(), batches(20))
     (message,) = (str(one.message) for one in caught)
     assert message == (
         "No logger received a value of 'loss': step values are written every log_every_n_steps=50 steps, and "
@@ -36,7 +26,7 @@ def test_values_per_step_that_reach_no_logger_are_named():
 
 def test_a_run_that_ends_within_its_first_epoch_says_it_too():
     with pytest.warns(PossibleUserWarning, match="the first epoch has only 3"):
-        quiet_trainer(logger=Rows(), max_steps=3).fit(Logs(), batches(20))
+        quiet_trainer(logger=Rows(), max_steps=3).fit(LogsLoss(), batches(20))
 
 
 @pytest.mark.parametrize(
@@ -52,4 +42,4 @@ def test_a_run_that_ends_within_its_first_epoch_says_it_too():
     ],
 )
 def test_otherwise_nothing_is_said(how, settings):
-    quiet_trainer(**{"logger": Rows(), "max_epochs": 2, **settings}).fit(Logs(**how), batches(5))
+    quiet_trainer(**{"logger": Rows(), "max_epochs": 2, **settings}).fit(LogsLoss(**how), batches(5))

@@ -330,7 +330,7 @@ class TestHooks:
     def test_the_model_is_configured_before_its_weights_are_loaded(self, path):
         class Late(Net):
             def __init__(self):
-                Module.__init__(self)
+                super().__init__()
                 self.net = None
 
             def configure_model(self):
@@ -339,9 +339,6 @@ class TestHooks:
 
             def on_load_checkpoint(self, checkpoint):
                 seen.append(self.net is not None and checkpoint["global_step"])
-
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.1)
 
         seen = []
         module = save(Late(), path)

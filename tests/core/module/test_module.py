@@ -158,11 +158,7 @@ class TestAttached:
         assert (module.current_epoch, module.global_step) == (2, 4)
 
     def test_predict_step_calls_forward(self):
-        class Forward(Module):
-            def __init__(self):
-                super().__init__()
-                self.net = network()
-
+        class Forward(Net):
             def forward(self, batch):
                 return self.net(batch[0])
 
@@ -285,7 +281,7 @@ class Late(Steps):
     """Builds its layers in configure_model."""
 
     def __init__(self):
-        Module.__init__(self)
+        super().__init__()
         self.net = None
         self.calls = []
 
@@ -293,9 +289,6 @@ class Late(Steps):
         self.calls.append(torch.get_default_dtype())
         if self.net is None:
             self.net = network()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class TestConfigureModel:
@@ -333,7 +326,7 @@ class TestCopies:
             def on_train_batch_end(self, trainer, pl_module, *_):
                 made.append(copied(pl_module))
 
-        module = PickledNet()
+        module = Net()
         quiet_trainer(callbacks=[Copies()]).fit(module, batches(2))
         made.append(copied(module))
         assert same_weights(made[1], module)
@@ -346,9 +339,9 @@ class TestCopies:
         quiet_trainer().fit(made[2], batches(1))
 
     def test_a_pickle_holds_the_weights_and_not_the_trainer(self):
-        module = PickledNet()
+        module = Net()
         quiet_trainer().fit(module, batches(1))
-        assert len(pickle.dumps(module)) < 2 * len(pickle.dumps(PickledNet()))
+        assert len(pickle.dumps(module)) < 2 * len(pickle.dumps(Net()))
 
     @pytest.mark.parametrize("copied", [copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])
     def test_a_data_module_does_not_drag_the_trainer_either(self, copied):
@@ -360,25 +353,11 @@ class TestCopies:
         assert data.trainer is trainer
 
     def test_its_methods_can_be_handed_to_the_workers_of_a_loader(self):
-        data, module = Data(), PickledNet()
+        data, module = Data(), Net()
         quiet_trainer().fit(module, batches(1))
         data.trainer = module.trainer
         for method in (data.setup, module.training_step):
             assert pickle.loads(pickle.dumps(method)).__self__ is not None
-
-
-class PickledNet(Module):
-    """Can be pickled: it has no lambda."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = network()
-
-    def training_step(self, batch, batch_idx):
-        return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class TestExport:

@@ -38,7 +38,7 @@ class Preprocessed(Net):
 
     def validation_step(self, batch, batch_idx):
         assert not self.training
-        self.log("val_loss", F.cross_entropy(self.net(batch[0]), batch[1]))
+        self.log("val_loss", self.loss(batch))
 
     test_step = validation_step
 

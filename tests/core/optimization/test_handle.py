@@ -11,24 +11,8 @@ from torch.optim.lr_scheduler import StepLR
 from lightlib.core.module.module import Module
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.errors import MisconfigurationException
+from tests.runs.modules import Manual
 from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
-
-
-class Manual(Net):
-    """One manual step per batch; `during(self, optimizer)` is called before it."""
-
-    automatic_optimization = False
-
-    def __init__(self, during=lambda module, optimizer: None, **arguments):
-        super().__init__(**arguments)
-        self.during = during
-
-    def training_step(self, batch, batch_idx):
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(super().training_step(batch, batch_idx))
-        self.during(self, optimizer)
-        optimizer.step()
 
 
 class Shared(Module):
@@ -168,7 +152,7 @@ class TestHandle:
             def training_step(self, batch, batch_idx):
                 def closure():
                     optimizer.zero_grad()
-                    loss = cross_entropy(self.net(batch[0]), batch[1])
+                    loss = self.loss(batch)
                     self.manual_backward(loss)
                     return loss
 
@@ -198,7 +182,7 @@ class TestHandle:
         class Steps(Manual):
             def training_step(self, batch, batch_idx):
                 optimizer = self.optimizers()
-                self.manual_backward(cross_entropy(self.net(batch[0]), batch[1]))
+                self.manual_backward(self.loss(batch))
                 returned.append(optimizer.step())
 
         returned = []

@@ -125,7 +125,7 @@ def test_a_second_backward_needs_the_graph(retain):
         automatic_optimization = False
 
         def training_step(self, batch, batch_idx):
-            loss = cross_entropy(self.net(batch[0]), batch[1])
+            loss = self.loss(batch)
             self.manual_backward(loss, retain_graph=retain)
             self.manual_backward(loss)
             found.append([p.grad for p in self.parameters()])
@@ -158,7 +158,7 @@ class Clipped(Net):
 
         def closure():
             optimizer.zero_grad()
-            loss = cross_entropy(self.net(batch[0]), batch[1])
+            loss = self.loss(batch)
             self.manual_backward(loss)
             return loss
 

@@ -21,6 +21,7 @@ from lightlib.core.optimization.configure import configure
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
+from tests.runs.modules import Seen
 from tests.runs.plain import Net, batches, quiet_trainer, same_weights
 from tests.runs.steps import OwnSchedule
 
@@ -334,20 +335,6 @@ class TestMisfit:
 
 
 # Regressions
-class Seen(Net):
-    """Keeps its batches."""
-
-    not_in_checkpoint = ("seen",)
-
-    def __init__(self, **arguments):
-        super().__init__(**arguments)
-        self.seen = []
-
-    def training_step(self, batch, batch_idx):
-        self.seen.append(torch.utils._pytree.tree_map(lambda x: x.tolist(), batch))
-        return self.net(torch.ones(1, 6)).mean()
-
-
 @pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
 class TestSteps:
     def test_a_clip_value_of_zero_is_no_clipping(self):

@@ -19,7 +19,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.loading import _present_device
 from lightlib.core.resume.state import LIGHTNING_VERSION
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
-from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, momentum, quiet_trainer, same_weights
 
 COUNTS = {"ready", "completed"}
 WITH_STARTED = COUNTS | {"started"}
@@ -437,11 +437,6 @@ def of_lightning(module, *, epochs, batches_done, is_last_batch, steps, ended=Fa
     }, optimizer
 
 
-class Momentum(Net):
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-
-
 class TestOfLightning:
     """Three epochs of four batches; the first part is trained by hand and saved as Lightning saves it."""
 
@@ -454,7 +449,7 @@ class TestOfLightning:
         ],
     )
     def test_goes_on_where_it_was(self, tmp_path, steps, position):
-        data, half = batches(4), Momentum()
+        data, half = batches(4), Net(momentum)
         content, optimizer = of_lightning(half, steps=steps, **position)
         for i in range(steps):
             optimizer.zero_grad()
@@ -462,7 +457,7 @@ class TestOfLightning:
             optimizer.step()
         content["state_dict"], content["optimizer_states"] = half.state_dict(), [optimizer.state_dict()]
         torch.save(content, tmp_path / "theirs.ckpt")
-        resumed, whole, seen = Momentum(), Momentum(), []
+        resumed, whole, seen = Net(momentum), Net(momentum), []
 
         class Sees(Callback):
             def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):

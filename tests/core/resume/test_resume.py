@@ -6,7 +6,6 @@ import signal
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from lightlib.callbacks import Callback, ModelCheckpoint
@@ -147,7 +146,7 @@ class TestEveryStep:
                     self.accuracy(self.net(batch[0]), batch[1])
                     self.log("rare", 7.1, prog_bar=True)
                     self.log("rare_metric", self.accuracy)
-                return cross_entropy(self.net(batch[0]), batch[1])
+                return self.loss(batch)
 
             def configure_optimizers(self):
                 return torch.optim.SGD(self.parameters(), lr=0.02)

@@ -16,6 +16,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.resume.options import Resume
 from lightlib.core.trainer import Trainer
 from lightlib.errors import CheckpointError, MisconfigurationException
+from tests.runs.modules import Seen
 from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
 from tests.runs.resumable import Everything, SaveAtStep, SavesEverywhere, fresh, loaders, run, trainer_for
 
@@ -205,20 +206,6 @@ class Numbers(Dataset):
 
     def __getitem__(self, i):
         return self.start + i
-
-
-class Seen(Net):
-    """Keeps its batches."""
-
-    not_in_checkpoint = ("seen",)
-
-    def __init__(self, **arguments):
-        super().__init__(**arguments)
-        self.seen = []
-
-    def training_step(self, batch, batch_idx):
-        self.seen.append(torch.utils._pytree.tree_map(lambda x: x.tolist(), batch))
-        return self.net(torch.ones(1, 6)).mean()
 
 
 class Stateful:

@@ -6,38 +6,30 @@ import shutil
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint import formats
 from lightlib.errors import CheckpointError, MisconfigurationException
-from tests.runs.plain import QUIET, loader, network
+from tests.runs.plain import QUIET, Net, loader, momentum
 
 RUN = {name: value for name, value in QUIET.items() if name != "enable_checkpointing"}
 
 
-class Net(L.Module):
-    """Has dropout and momentum, so that an inexact resume shows in the weights."""
+class Starts(Net):
+    """Notes where it starts; dropout and momentum show an inexact resume in the weights."""
 
     def __init__(self):
-        super().__init__()
-        self.net = network(dropout=0.5)
+        super().__init__(momentum, dropout=0.5)
         self.first = None
 
     def on_train_start(self):
         self.first = (self.trainer.current_epoch, self.trainer.global_step)
 
-    def training_step(self, batch, batch_idx):
-        return cross_entropy(self.net(batch[0]), batch[1])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-
 
 def fit(folder, ckpt_path=None, epochs=4, name="{epoch}-{step}", **options):
     L.seed_everything(3)
-    module, saver = Net(), ModelCheckpoint(folder, name, **{"save_top_k": -1, **options})
+    module, saver = Starts(), ModelCheckpoint(folder, name, **{"save_top_k": -1, **options})
     trainer = L.Trainer(**RUN, max_epochs=epochs, callbacks=saver, default_root_dir=folder)
     trainer.fit(module, loader(12, shuffle=True), ckpt_path=ckpt_path)
     return module, trainer
@@ -90,7 +82,7 @@ def test_of_two_runs_the_newer_counts(tmp_path):
 
 def test_an_evaluation_takes_it_as_well(tmp_path):
     _, trainer = fit(tmp_path, epochs=2)
-    module = Net()
+    module = Starts()
     module.test_step = lambda batch, batch_idx: None
     trainer.test(module, loader(4), ckpt_path="epoch:0", verbose=False)
     saved = formats.load(str(tmp_path / "epoch=0-step=3.ckpt"))["state_dict"]

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy, interpolate
 
 from lightlib.callbacks import History, LambdaCallback
-from lightlib.core.module.module import Module
-from tests.runs.plain import Rows, batches, network, quiet_trainer, same_weights
+from tests.runs.modules import LogsLoss
+from tests.runs.plain import Rows, batches, momentum, network, quiet_trainer, same_weights
 from tests.runs.steps import Steps
 
 BATCHES = 5
@@ -79,20 +79,14 @@ def test_the_sanity_check_is_not_logged():
     assert [step for step, _ in logger.rows] == [3]
 
 
-class AnySize(Module):
+class AnySize(LogsLoss):
     """A classifier of any number of inputs, which are resized to six."""
 
     def __init__(self):
-        super().__init__()
-        self.net = network()
+        super().__init__(momentum, on_step=False, on_epoch=True)
 
-    def training_step(self, batch, batch_idx):
-        loss = loss_of(self.net, *batch)
-        self.log("loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+    def loss(self, batch):
+        return loss_of(self.net, *batch)
 
 
 def loss_of(net, x, y):

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import StepLR
 
 from lightlib.callbacks import LambdaCallback
 from lightlib.callbacks.callback import Callback
+from tests.runs.modules import LogsLoss, Manual
 from tests.runs.plain import Net, batches, quiet_trainer
 from tests.runs.recorder import TRANSFER, Data, Evaluates, Recorder, lines_of
 
@@ -32,11 +33,8 @@ VALIDATION = """
 """
 
 
-class Logs(Evaluates):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss)
-        return loss
+class Logs(LogsLoss, Evaluates):
+    pass
 
 
 def two_schedules(parameters):
@@ -205,16 +203,7 @@ def test_an_optimizer_that_is_given_a_closure_sees_the_same_order():
 
 
 def test_manual_optimization():
-    class Manual(Net):
-        automatic_optimization = False
-
-        def training_step(self, batch, batch_idx):
-            one, other = self.optimizers()
-            for optimizer in (one, other):
-                optimizer.zero_grad()
-                self.manual_backward(super().training_step(batch, batch_idx))
-                optimizer.step()
-
+    class Two(Manual):
         def configure_optimizers(self):
             return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
 
@@ -224,7 +213,7 @@ def test_manual_optimization():
         A B M on_after_backward
         A B M on_before_optimizer_step
     """
-    assert training(Recorder(BEFORE), Manual, 1) == lines_of(f"""
+    assert training(Recorder(BEFORE), Two, 1) == lines_of(f"""
         A B M on_train_batch_start
         M training_step
         {step}

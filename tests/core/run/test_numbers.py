@@ -7,10 +7,11 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau, StepLR
 
-from tests.runs.plain import Net, Unsized, batches, loader, network, quiet_trainer, same_weights
+from tests.runs.modules import Validated
+from tests.runs.plain import Net, Unsized, batches, loader, network, quiet_trainer, same_weights, sgd
 
 OPTIMIZERS = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    "sgd": sgd,
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
 }
@@ -185,14 +186,9 @@ class TestSchedules:
         assert same_weights(module.net, net)
 
     def test_plateau_reads_what_validation_logged(self):
-        class Validates(Net):
-            def validation_step(self, batch, batch_idx):
-                x, y = batch
-                self.log("val_loss", cross_entropy(self.net(x), y))
-
         data, held_out = batches(4), batches(3, seed=5)
         configure = with_schedule(lambda o: ReduceLROnPlateau(o, factor=0.3, patience=0), monitor="val_loss")
-        module = Validates(configure)
+        module = Validated(configure)
         quiet_trainer(max_epochs=12).fit(module, data, held_out)
 
         net, rates = network(), set()

@@ -7,7 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from lightlib.precision import MixedPrecision
-from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.modules import Manual
+from tests.runs.plain import Net, batches, momentum, network, quiet_trainer, same_weights
 
 SCALER = {"init_scale": 1024.0, "growth_interval": 3}
 pytestmark = pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
@@ -90,17 +91,13 @@ class TestFloat16Mixed:
         assert rates == [0.05, 0.05, 0.025]
 
     def test_manual_optimization(self):
-        class Manual(Records):
-            automatic_optimization = False
+        class Clips(Manual, Records):
+            pass
 
-            def training_step(self, batch, batch_idx):
-                optimizer = self.optimizers()
-                optimizer.zero_grad()
-                self.manual_backward(super().training_step(batch, batch_idx))
-                self.clip_gradients(optimizer, 0.3, "norm")
-                optimizer.step()
+        def clip(module, optimizer):
+            module.clip_gradients(optimizer, 0.3, "norm")
 
-        data, module = with_overflow(6, at=(2,)), Manual()
+        data, module = with_overflow(6, at=(2,)), Clips(clip)
         trainer = quiet_trainer(plugins=MixedPrecision("16-mixed", scaler=SCALER))
         trainer.fit(module, data)
 
@@ -153,7 +150,7 @@ class TestOthers:
                 made.append(torch.zeros(1).dtype)
                 return super().training_step(batch, batch_idx)
 
-        data, module = batches(7), Makes(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+        data, module = batches(7), Makes(momentum)
         quiet_trainer(precision=precision, accumulate_grad_batches=2).fit(module, data)
 
         net = network().to(dtype)

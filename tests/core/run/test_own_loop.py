@@ -15,7 +15,7 @@ from lightlib.core.run.loop import evaluate
 from lightlib.core.run.parts import VALIDATION
 from lightlib.core.trainer import Trainer
 from lightlib.loggers import CSVLogger
-from tests.runs.plain import QUIET, Net, batches, network, same_weights
+from tests.runs.plain import QUIET, Net, batches, momentum, network, same_weights
 
 
 class Twice(Trainer):
@@ -48,7 +48,7 @@ class Stepped(Net):
     """Its step, which the loop calls, makes two optimizer steps with each batch."""
 
     def __init__(self):
-        super().__init__(lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
+        super().__init__(momentum)
 
     def step(self, x, y, optimizer):
         for _ in range(2):
@@ -62,7 +62,7 @@ class Stepped(Net):
         self.log("loss", outputs["loss"])
 
     def validation_step(self, batch, batch_idx):
-        self.log("val_loss", cross_entropy(self.net(batch[0]), batch[1]))
+        self.log("val_loss", self.loss(batch))
 
 
 def by_hand(data, epochs):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightlib.callbacks.callback import Callback
-from lightlib.core.module.module import Module
+from tests.runs.modules import Weight
 from tests.runs.plain import Unsized, quiet_trainer, same_weights
 
 
@@ -38,12 +38,11 @@ def reference(
     return events, (epoch, i, batch, step)
 
 
-class Counts(Module):
+class Counts(Weight):
     """One weight, a count of its steps, and a list of all events."""
 
     def __init__(self, stop_at):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(1))
         self.stop_at = stop_at
         self.events, self.seen, self.steps = [], [], 0
 
@@ -62,9 +61,6 @@ class Counts(Module):
 
     def on_log(self, metrics):
         self.events.append(("log", self.global_step))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 @st.composite

@@ -24,6 +24,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, Logger
 from lightlib.report import PossibleUserWarning
 from lightlib_lightning.order import LIGHTNING
+from tests.runs.modules import Regression
 from tests.runs.plain import Net, batches, quiet_trainer
 
 
@@ -544,20 +545,13 @@ class TestLoggers:
         assert list(self.given(Arrays(table), ArrayData(table))[0]) == ["table"]
 
 
-class OfOneDictionary(Module):
+class OfOneDictionary(Regression):
     """Keeps a copy of its only argument."""
 
     def __init__(self, config):
-        super().__init__()
+        super().__init__(config["width"])
         self.config = config
         self.save_hyperparameters(dict(config))
-        self.layer = nn.Linear(config["width"], 1)
-
-    def training_step(self, batch, batch_idx):
-        return self.layer(batch).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 def test_a_copy_of_an_argument_builds_the_module_again(tmp_path):
@@ -565,7 +559,7 @@ def test_a_copy_of_an_argument_builds_the_module_again(tmp_path):
     trainer.fit(OfOneDictionary({"width": 3, "layers": [1, 2]}), [torch.ones(2, 3)])
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     loaded = OfOneDictionary.load_from_checkpoint(tmp_path / "a.ckpt")
-    assert (loaded.config, loaded.layer.in_features) == ({"width": 3, "layers": [1, 2]}, 3)
+    assert (loaded.config, loaded.net.in_features) == ({"width": 3, "layers": [1, 2]}, 3)
 
 
 def test_values_that_cannot_be_compared_are_no_copies():

@@ -1,0 +1,108 @@
+"""Small modules that many tests share: each adds one thing to the classifier of plain.py."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from lightlib.core.module.module import Module
+from tests.runs.plain import Net, sgd
+
+
+class Regression(Net):
+    """Minimizes the mean squared error, or the mean square of the output if batches have no target.
+
+    Args:
+        net: The network, or the number of inputs of a linear layer with one output.
+        configure: Gets the parameters and returns the result of configure_optimizers.
+    """
+
+    def __init__(self, net=1, configure=sgd):
+        super().__init__(configure, net=nn.Linear(net, 1) if isinstance(net, int) else net)
+
+    def loss(self, batch):
+        x, *target = batch if isinstance(batch, (list, tuple)) else (batch,)
+        return mse_loss(self.net(x), target[0]) if target else self.net(x).square().mean()
+
+
+class Validated(Net):
+    """Logs the loss of validation and test, and predicts."""
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.loss(batch))
+
+    def test_step(self, batch, batch_idx):
+        self.log("test_loss", self.loss(batch))
+
+    def predict_step(self, batch, batch_idx):
+        return self.net(batch[0])
+
+
+class LogsLoss(Net):
+    """Logs its loss as "loss".
+
+    Args:
+        options: Arguments of `log`.
+        configure: Gets the parameters and returns the result of configure_optimizers.
+    """
+
+    def __init__(self, configure=sgd, **options):
+        super().__init__(configure)
+        self.options = options
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.log("loss", loss, **self.options)
+        return loss
+
+
+class Manual(Net):
+    """Optimizes by hand, with each of its optimizers in turn.
+
+    Args:
+        before_step: Called with the module and the optimizer before each step.
+        arguments: Those of `Net`.
+    """
+
+    automatic_optimization = False
+
+    def __init__(self, before_step=lambda module, optimizer: None, **arguments):
+        super().__init__(**arguments)
+        self.before_step = before_step
+
+    def training_step(self, batch, batch_idx):
+        optimizers = self.optimizers()
+        for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+            optimizer.zero_grad()
+            self.manual_backward(super().training_step(batch, batch_idx))
+            self.before_step(self, optimizer)
+            optimizer.step()
+
+
+class Seen(Net):
+    """Keeps its batches as plain lists, also when it is saved and loaded; any batch will do."""
+
+    not_in_checkpoint = ("seen",)
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(torch.utils._pytree.tree_map(lambda x: x.tolist(), batch))
+        return self.net(torch.ones(1, 6)).mean()
+
+
+class Weight(Module):
+    """One weight of zero; the gradient of a batch is the batch's sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def training_step(self, batch, batch_idx):
+        return (self.weight * batch).sum()
+
+    def configure_optimizers(self):
+        return sgd(self.parameters())
