@@ -10,9 +10,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import claims, filesystem
-from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.data.seed import seed_everything
+from tests.runs.modules import Regression
+from tests.runs.plain import momentum
 
 OPERATIONS = ("replace", "rename", "unlink", "remove", "symlink", "fsync", "rmdir")
 
@@ -61,25 +62,22 @@ class Files:
         return operation
 
 
-class Net(Module):
+class Net(Regression):
     """A resume that is not exact shows in the weights: dropout, momentum, order of the data."""
 
     def __init__(self, losses):
-        super().__init__()
+        layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
+        super().__init__(layers, momentum)
         self.losses = losses
-        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
 
     def training_step(self, batch, batch_idx):
-        loss = self.layers(batch[0]).square().mean()
+        loss = self.loss(batch)
         self.log("train_loss", loss)
         return loss
 
     def validation_step(self, batch, batch_idx):
         if not self.trainer.sanity_checking:
             self.log("val_loss", self.losses[self.trainer.global_step % len(self.losses)])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
 def command(folder, callbacks, losses=(9.0, 1.0, 2.0, 3.0), ckpt="auto", **arguments):

@@ -18,25 +18,25 @@ from lightlib.checkpoint import formats, inspect
 from lightlib.checkpoint.tools.command import main
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, MisconfigurationException
 from lightlib.report import LightlibWarning
-from tests.runs.plain import QUIET, batches, loader, network
+from tests.runs import plain
+from tests.runs.plain import QUIET, batches, loader, momentum, network
 
 LOSSES = (5.0, 1.0, 3.0, 2.0)  # the second epoch is the best
 RUN = {name: value for name, value in QUIET.items() if name != "enable_checkpointing"} | {"max_epochs": 4}
 
 
-class Net(L.Module):
+class Net(plain.Net):
     """Validates with the losses of a list."""
 
     def __init__(self, width=0):
-        super().__init__()
+        super().__init__(momentum)
         self.save_hyperparameters()
-        self.net = network()
         self.register_buffer("seen", torch.zeros(()))
         self.loaded = 0
 
     def training_step(self, batch, batch_idx):
         self.seen += 1
-        return cross_entropy(self.net(batch[0]), batch[1])
+        return self.loss(batch)
 
     def validation_step(self, batch, batch_idx):
         self.log("val_loss", LOSSES[self.current_epoch])
@@ -44,11 +44,8 @@ class Net(L.Module):
     def on_load_checkpoint(self, checkpoint):
         self.loaded += 1
 
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
-
-def plain(epochs):
+def by_hand(epochs):
     """Return the weights of a plain loop."""
     net = network()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -90,22 +87,22 @@ class TestRestoreBest:
         best, restores = saver(tmp_path, save_last=True), RestoreBest()
         module, _ = fit(tmp_path, restores, best)
         assert best.best_model_path == restores.restored_path == str(tmp_path / "epoch=1.ckpt")
-        expected = plain(2)
+        expected = by_hand(2)
         assert all(torch.equal(value, expected[name]) for name, value in module.net.state_dict().items())
         saved = torch.load(best.best_model_path, weights_only=True)["state_dict"]
         assert all(torch.equal(value, saved[name]) for name, value in module.state_dict().items())
         assert module.seen == 12
         assert module.loaded == 1
         last = torch.load(best.last_model_path, weights_only=True)["state_dict"]
-        assert torch.equal(last["net.0.weight"], plain(4)["0.weight"])  # checkpoints are not changed
+        assert torch.equal(last["net.0.weight"], by_hand(4)["0.weight"])  # checkpoints are not changed
 
     def test_in_the_background_too(self, tmp_path):
         module, _ = fit(tmp_path, saver(tmp_path, async_save=True), RestoreBest())
-        assert torch.equal(module.net[0].weight, plain(2)["0.weight"])
+        assert torch.equal(module.net[0].weight, by_hand(2)["0.weight"])
 
     def test_a_directory(self, tmp_path):
         module, _ = fit(tmp_path, saver(tmp_path, format="directory"), RestoreBest())
-        assert torch.equal(module.net[0].weight, plain(2)["0.weight"])
+        assert torch.equal(module.net[0].weight, by_hand(2)["0.weight"])
 
     def test_of_two_the_named_one(self, tmp_path):
         callbacks = [saver(tmp_path), ModelCheckpoint(tmp_path, "max-{epoch}", monitor="val_loss", mode="max")]
@@ -117,7 +114,7 @@ class TestRestoreBest:
                 self.log("epoch_number", float(self.current_epoch))
 
         module, _ = fit(tmp_path, *callbacks, extra, RestoreBest("epoch_number"), module=Numbered())
-        assert torch.equal(module.net[0].weight, plain(4)["0.weight"])
+        assert torch.equal(module.net[0].weight, by_hand(4)["0.weight"])
 
     def test_a_resumed_run_ends_with_the_same_bits(self, tmp_path):
         whole, _ = fit(tmp_path / "whole", saver(tmp_path / "whole", save_last=True), RestoreBest())
@@ -131,18 +128,18 @@ class TestRestoreBest:
     def test_a_run_that_was_complete_ends_with_the_best_again(self, tmp_path):
         fit(tmp_path, saver(tmp_path, save_last=True), RestoreBest())
         module, _ = fit(tmp_path, saver(tmp_path, save_last=True), RestoreBest(), ckpt_path="last")
-        assert torch.equal(module.net[0].weight, plain(2)["0.weight"])
+        assert torch.equal(module.net[0].weight, by_hand(2)["0.weight"])
 
     def test_an_exception_leaves_the_weights(self, tmp_path):
         module = Net()
         with pytest.raises((KeyboardInterrupt, SystemExit)):
             fit(tmp_path, saver(tmp_path), RestoreBest(), Stop(3), module=module)
-        assert torch.equal(module.net[0].weight, plain(3)["0.weight"])
+        assert torch.equal(module.net[0].weight, by_hand(3)["0.weight"])
 
     def test_without_a_save_the_last_ones_stay(self, tmp_path):
         with pytest.warns(LightlibWarning, match="RestoreBest: no checkpoint was saved by 'val_loss'"):
             module, _ = fit(tmp_path, saver(tmp_path, save_top_k=0), RestoreBest())
-        assert torch.equal(module.net[0].weight, plain(4)["0.weight"])
+        assert torch.equal(module.net[0].weight, by_hand(4)["0.weight"])
 
     @pytest.mark.parametrize(
         ("callbacks", "what"),
@@ -180,7 +177,7 @@ class TestPublish:
         assert list(content) == ["state_dict"]
         module = Net()
         module.load_state_dict(content["state_dict"], strict=True)
-        assert all(torch.equal(value, plain(2)[name]) for name, value in module.net.state_dict().items())
+        assert all(torch.equal(value, by_hand(2)[name]) for name, value in module.net.state_dict().items())
         assert os.path.getsize(path) < os.path.getsize(tmp_path / "epoch=1.ckpt")
         assert not inspect(path).resumable
 
@@ -190,7 +187,7 @@ class TestPublish:
         assert re.fullmatch(r"epoch=3-[0-9a-f]{8}\.ckpt", os.path.basename(publishes.published_path))
         module = Net.load_from_checkpoint(publishes.published_path)
         assert module.hparams.width == 3
-        assert torch.equal(module.net[0].weight, plain(4)["0.weight"])
+        assert torch.equal(module.net[0].weight, by_hand(4)["0.weight"])
 
     def test_the_same_weights_have_the_same_name_and_no_run_resumes_from_it(self, tmp_path):
         first, second = PublishCheckpoint("net"), PublishCheckpoint("net")

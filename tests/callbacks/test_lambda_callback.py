@@ -11,6 +11,7 @@ from lightlib.core.module.overrides import overrides
 from lightlib.core.run.hooks import HOOKS
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError
+from tests.runs.modules import LogsLoss
 from tests.runs.plain import QUIET, Rows, batches
 from tests.runs.steps import Steps
 
@@ -43,11 +44,8 @@ class Fails(Steps):
         raise RuntimeError("on purpose")
 
 
-class Logs(Steps):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss)
-        return loss
+class Logs(LogsLoss, Steps):
+    pass
 
 
 def test_every_hook_is_called_in_runs():

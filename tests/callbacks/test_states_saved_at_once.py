@@ -19,23 +19,15 @@ from lightlib.callbacks import (
     StochasticWeightAveraging,
     ThroughputMonitor,
 )
+from tests.runs import modules
+from tests.runs.modules import Regression
+from tests.runs.plain import momentum
 from tests.runs.quiet import QUIET
 from tests.runs.saves_at import SavesAt
 
 
-class Net(L.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
-
-    def training_step(self, batch, batch_idx):
-        return self.net(batch).square().mean()
-
-    def validation_step(self, batch, batch_idx):
-        self.log("val_loss", self.net(batch).square().mean())
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1, momentum=0.9)
+class Validated(modules.Validated, Regression):
+    pass
 
 
 class SavesIn(L.Callback):
@@ -67,7 +59,8 @@ def test_is_the_state_that_was_read(kind, hook, tmp_path):
         trainer = L.Trainer(**{**QUIET, **options}, max_epochs=3, callbacks=list(callbacks))
         data = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
         torch.manual_seed(0)
-        trainer.fit(Net(), DataLoader(data, 4), DataLoader(data, 8), **arguments)
+        layers = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+        trainer.fit(Validated(layers, momentum), DataLoader(data, 4), DataLoader(data, 8), **arguments)
 
     fit(KINDS[kind](tmp_path / "kept"), SavesAt(read, 6))
     fit(SavesIn(hook, written), KINDS[kind](tmp_path / "kept"), ckpt_path=read)

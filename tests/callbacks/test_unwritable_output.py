@@ -23,22 +23,13 @@ from lightlib.callbacks import (
     RichProgressBar,
     TQDMProgressBar,
 )
+from tests.runs import modules
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 
 
-class Net(lightlib.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def training_step(self, batch, batch_idx):
-        return {"loss": self.layer(batch).mean()}
-
-    def validation_step(self, batch, batch_idx):
-        self.log("val", self.layer(batch).mean())
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
+class Net(modules.Validated, Regression):
+    """Prints."""
 
     def on_train_epoch_end(self):
         self.print("from the module")

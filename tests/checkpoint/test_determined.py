@@ -16,7 +16,7 @@ from lightlib.checkpoint import convert, export, inspect, load, verify
 from lightlib.checkpoint.tools.command import main
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException, UnknownNameError
 from lightlib.report import LightlibWarning
-from tests.runs.plain import QUIET, batches, loader, network
+from tests.runs.plain import QUIET, Net, batches, loader, momentum, network
 
 FOUR = ["models_state_dict", "optimizers_state_dict", "lr_schedulers_state_dict", "callbacks"]
 
@@ -53,19 +53,9 @@ def written(path, models=None, **more):
     return net, optimizer, schedule
 
 
-class Net(L.Module):
-    """The model of the plain loop, as an attribute."""
-
-    def __init__(self):
-        super().__init__()
-        self.model = network()
-
-    def training_step(self, batch, batch_idx):
-        return cross_entropy(self.model(batch[0]), batch[1])
-
-    def configure_optimizers(self):
-        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)]
+def halved(parameters):
+    optimizer = momentum(parameters)
+    return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)]
 
 
 def test_the_weights(tmp_path):
@@ -83,16 +73,16 @@ def test_the_weights(tmp_path):
 
 def test_a_run_resumes_from_it_with_the_bits_of_the_plain_loop(tmp_path):
     net, optimizer, schedule = written(tmp_path / "state_dict.pth", callbacks={})
-    convert(tmp_path / "state_dict.pth", tmp_path / "ours.ckpt", "file", prefix="model.")
-    module = Net()
+    convert(tmp_path / "state_dict.pth", tmp_path / "ours.ckpt", "file", prefix="net.")
+    module = Net(halved)
     trainer = L.Trainer(**QUIET, max_epochs=2)
     trainer.fit(module, loader(12), ckpt_path=tmp_path / "ours.ckpt")
     trained(net, optimizer, schedule, 6)
     assert trainer.global_step == 6
-    assert all(torch.equal(value, net.state_dict()[name]) for name, value in module.model.state_dict().items())
+    assert all(torch.equal(value, net.state_dict()[name]) for name, value in module.net.state_dict().items())
     assert trainer.optimizers[0].param_groups[0]["lr"] == optimizer.param_groups[0]["lr"] == 0.1 / 8
     loaded = Net.load_from_checkpoint(tmp_path / "ours.ckpt")
-    assert loaded.model[0].weight.shape == (8, 6)
+    assert loaded.net[0].weight.shape == (8, 6)
 
 
 def test_several_models_and_the_names_of_ddp(tmp_path):
@@ -117,10 +107,10 @@ def test_the_scaler(tmp_path):
 class TestWrite:
     def test_exactly_four_entries_which_plain_torch_loads(self, tmp_path):
         trainer = L.Trainer(**QUIET, max_epochs=1)
-        module = Net()
+        module = Net(halved)
         trainer.fit(module, loader(12))
         trainer.save_checkpoint(tmp_path / "ours.ckpt")
-        export(tmp_path / "ours.ckpt", tmp_path / "state_dict.pth", layout="determined", strip="model.")
+        export(tmp_path / "ours.ckpt", tmp_path / "state_dict.pth", layout="determined", strip="net.")
         content = torch.load(tmp_path / "state_dict.pth", weights_only=True)
         assert list(content) == FOUR
         net, optimizer, schedule = plain()

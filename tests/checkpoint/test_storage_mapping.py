@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
@@ -18,7 +17,7 @@ from lightlib.checkpoint.storage.mapping import storage_of
 from lightlib.checkpoint.storage.options import options_of, remember
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.campaigns import faulty_store
-from tests.runs.plain import QUIET, loader, network
+from tests.runs.plain import QUIET, Net, loader, momentum
 
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402  it needs fsspec
@@ -177,23 +176,9 @@ class TestOptions:
         assert options_of("az://c/last.ckpt") == {"connection_string": "a"}
 
 
-class Net(L.Module):
-    """An inexact resume shows in its weights."""
-
-    def __init__(self):
-        super().__init__()
-        self.net = network(dropout=0.5)
-
-    def training_step(self, batch, batch_idx):
-        return cross_entropy(self.net(batch[0]), batch[1])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-
-
 def fit(folder, epochs, ckpt_path=None, **options):
     L.seed_everything(5)
-    module, saver = Net(), ModelCheckpoint(folder, "{epoch}", save_last=True, **options)
+    module, saver = Net(momentum, dropout=0.5), ModelCheckpoint(folder, "{epoch}", save_last=True, **options)
     trainer = L.Trainer(**RUN, max_epochs=epochs, callbacks=saver)
     trainer.fit(module, loader(12, shuffle=True), ckpt_path=ckpt_path)
     return module, trainer

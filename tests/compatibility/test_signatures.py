@@ -18,6 +18,7 @@ from lightlib_lightning.finder import served
 from lightlib_lightning.plugins import precision as compat_precision
 from lightlib_lightning.plugins import registries, strategy_precision
 from lightlib_lightning.plugins import strategies as compat_strategies
+from tests.runs.modules import Regression
 
 LIST = json.loads(resources.files("lightlib_lightning").joinpath("statuses.json").read_text("utf-8"))
 STATUSES = {"same", "different", "ignored", "later", "absent"}
@@ -31,24 +32,12 @@ OUR_HOOKS = {
 }  # fmt: skip
 
 
-class Net(lightlib.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def training_step(self, batch, batch_idx):
-        return self.layer(batch).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
 @pytest.fixture
 def trainer():
     """A Trainer after a short fit: some properties are those of a run."""
     off = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     made = lightlib.Trainer(accelerator="cpu", max_epochs=1, **off)
-    made.fit(Net(), [torch.ones(1, 1)])
+    made.fit(Regression(), [torch.ones(1, 1)])
     return made
 
 

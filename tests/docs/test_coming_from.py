@@ -13,6 +13,7 @@ from lightlib.callbacks import ModelCheckpoint, end_of_epoch
 from lightlib.callbacks.callback import Callback
 from lightlib.core.run.hooks import HOOKS
 from lightlib.loggers import Logger
+from tests.runs.modules import LogsLoss
 from tests.runs.plain import Rows, batches, quiet_trainer
 from tests.runs.recorder import Evaluates
 
@@ -37,11 +38,8 @@ AT_THE_END = " at end_of_epoch(trainer)"
 ROWS = set(tables()["MMEngine"])  # the same for all
 
 
-class Steps(Evaluates):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss)
-        return loss
+class Steps(LogsLoss, Evaluates):
+    pass
 
 
 def recorder():

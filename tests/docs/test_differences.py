@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lightlib import Callback, DataModule, Module, Trainer
+from lightlib import Callback, DataModule, Trainer
 from lightlib.callbacks import EarlyStopping, LambdaCallback, ModelCheckpoint
 from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError, MisconfigurationException
@@ -17,25 +17,22 @@ from lightlib.loggers.logger import Logger
 from lightlib.precision import MixedPrecision, precision
 from scripts.absent_names import is_current
 from tests.runs import quiet
+from tests.runs.modules import Weight
 
 QUIET = quiet.QUIET | {"max_epochs": 1}
 
 
-class Net(Module):
-    """One weight; the loss is weight * batch, so the gradient of a batch is its value."""
+class Net(Weight):
+    """The loss is weight * batch, so the gradient of a batch is its value."""
 
     def __init__(self):
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.zeros(()))
         self.seen = []
 
     def training_step(self, batch, batch_idx):
         self.seen.append(batch.item())
         self.log("value", batch, on_step=False, on_epoch=True)
-        return (self.weight * batch).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return super().training_step(batch, batch_idx)
 
 
 class Validated(Net):

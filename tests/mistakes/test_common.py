@@ -21,6 +21,7 @@ import lightlib as L
 from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightlib.cli import LightningCLI
 from tests.runs import quiet
+from tests.runs.modules import Regression
 
 DATA = TensorDataset(torch.ones(8, 2), torch.ones(8, 1))
 QUIET = quiet.QUIET | {"max_epochs": 1}
@@ -29,24 +30,16 @@ QUIET = quiet.QUIET | {"max_epochs": 1}
 STEPS: list[int] = []  # the batches of the training steps; attributes would be restored with a checkpoint
 
 
-class Net(L.Module):
+class Net(Regression):
     """One layer; the training steps of a test are counted."""
 
     def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2, 1)
-
-    def loss(self, batch):
-        x, y = batch
-        return (self.layer(x) - y).square().mean()
+        super().__init__(2)
 
     def training_step(self, batch, batch_idx):
         loss = self.loss(batch)
         STEPS.append(batch_idx)
         return loss
-
-    def configure_optimizers(self):
-        return SGD(self.parameters(), 0.1)
 
 
 class Validated(Net):
@@ -123,7 +116,7 @@ class Forgot(Net):
 
 def wide(self):
     Net.__init__(self)
-    self.layer = nn.Linear(2, 3)
+    self.net = nn.Linear(2, 3)
 
 
 def manual(step=None, **arguments):
@@ -218,7 +211,7 @@ LOSS = {
         ".detach()",
     ),
     "not a single number": Mistake(
-        lambda: fit(net(training_step=lambda self, batch, i: self.layer(batch[0]))), "a loss of shape (2, 1)",
+        lambda: fit(net(training_step=lambda self, batch, i: self.net(batch[0]))), "a loss of shape (2, 1)",
         "loss.mean()",
     ),
     "a dict without it": Mistake(
@@ -287,7 +280,7 @@ LOADERS = {
         lambda: fit(Net(), nn.Linear(2, 1)), "train_dataloaders is", "the module comes first"
     ),
     "a Dataset for a loader": Mistake(
-        lambda: fit(net(training_step=lambda self, batch, i: self.layer(batch).mean()), DATA),
+        lambda: fit(net(training_step=lambda self, batch, i: self.net(batch).mean()), DATA),
         "a TensorDataset, which lightlib serves in batches of 32: a batch is a list of 2", "`x, y = batch`",
     ),
     "a class": Mistake(lambda: fit(Net(), DataLoader), "the class DataLoader", "DataLoader("),
@@ -343,7 +336,7 @@ OPTIMIZERS = {
 }  # fmt: skip
 FILES = {
     "absent": Mistake(lambda: resumed("no.ckpt"), "no.ckpt", ""),
-    "of another architecture": Mistake(lambda: resumed(saved(), net(__init__=wide)), "layer.weight", ""),
+    "of another architecture": Mistake(lambda: resumed(saved(), net(__init__=wide)), "net.weight", ""),
     "plain weights": Mistake(plain_weights, "is not a checkpoint", "plain weights: module.load_state_dict"),
     "truncated": Mistake(truncated, "a.ckpt", ""),
     "best of nothing": Mistake(lambda: trainer().test(Net(), loader(), ckpt_path="best"), "best", ""),

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import torch
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-import lightlib as L
 from tests.runs import plain
 
 QUIET = plain.QUIET | {"limit_val_batches": 0}
 LIMIT = 20  # samples of a batch that fit into the pretended memory
 
 
-class Net(L.Module):
+class Net(plain.Net):
     """Draws random numbers in each step, makes its loader with `batch_size`, and has a schedule."""
 
     def __init__(self, dropout=0.0, batch_size=4):
-        super().__init__()
-        self.net = plain.network(dropout)
+        super().__init__(dropout=dropout)
         self.lr, self.batch_size = 0.1, batch_size
         self.seen = []
 
     def training_step(self, batch, batch_idx):
-        x, y = batch
-        self.seen.append(float(x.sum()))
-        loss = cross_entropy(self.net(x), y)
+        self.seen.append(float(batch[0].sum()))
+        loss = self.loss(batch)
         self.log("loss", loss)
         return loss
 
     def validation_step(self, batch, batch_idx):
-        self.log("val_loss", cross_entropy(self.net(batch[0]), batch[1]))
+        self.log("val_loss", self.loss(batch))
 
     def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), self.lr, momentum=0.9)

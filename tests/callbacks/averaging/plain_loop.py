@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
-import lightlib as L
+from tests.runs.modules import Regression
 
 QUIET = {
     "accelerator": "cpu",
@@ -19,26 +19,20 @@ QUIET = {
 }
 
 
-class Net(L.Module):
+class Net(Regression):
     """Two layers with batch norm between them; the validation sees the weights and the running mean."""
 
     def __init__(self):
-        super().__init__()
         torch.manual_seed(5)
-        self.net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 2))
+        layers = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 2))
+        super().__init__(layers, lambda parameters: torch.optim.AdamW(parameters, 0.02))
         self.validated = []
 
-    def training_step(self, batch, batch_idx):
-        return F.mse_loss(self.net(batch[0]), batch[1])
-
     def validation_step(self, batch, batch_idx):
-        self.log("val_loss", F.mse_loss(self.net(batch[0]), batch[1]))
+        self.log("val_loss", self.loss(batch))
 
     def on_validation_end(self):
         self.validated.append(float(self.trainer.callback_metrics["val_loss"]))
-
-    def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), 0.02)
 
 
 def data(batches=6, seed=1):

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from lightlib.core.module.module import Module
+from tests.runs import plain
 from tests.runs.plain import quiet_trainer
 
 
@@ -31,12 +32,12 @@ def data(n: int = 6) -> list[Any]:
     return list(zip(x, torch.randint(0, 3, (n, 4), generator=generator), strict=True))
 
 
-class Net(Module):
+class Net(plain.Net):
     """`frozen`: its batch norms are in evaluation mode while it trains."""
 
     def __init__(self, frozen: bool = False) -> None:
-        super().__init__()
-        self.net, self.frozen = network(), frozen
+        super().__init__(plain.momentum, net=network())
+        self.frozen = frozen
         self.formats: list[bool] = []
 
     def on_train_epoch_start(self) -> None:
@@ -45,15 +46,11 @@ class Net(Module):
             self.net[4].eval()
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        x, y = batch
-        self.formats.append(x.is_contiguous(memory_format=torch.channels_last))
-        return cross_entropy(self.net(x), y)
+        self.formats.append(batch[0].is_contiguous(memory_format=torch.channels_last))
+        return self.loss(batch)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val", cross_entropy(self.net(batch[0]), batch[1]))
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+        self.log("val", self.loss(batch))
 
 
 def fit(module: Module, path: Any = None, **arguments: Any) -> Any:

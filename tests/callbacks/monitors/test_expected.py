@@ -13,20 +13,13 @@ from lightlib.callbacks import ExpectedMetrics
 from lightlib.callbacks.monitors.expected import UnexpectedMetricsError
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
 from tests.processes.ranks import ranks
+from tests.runs.modules import LogsLoss, Validated
 from tests.runs.plain import QUIET, Net, batches, quiet_trainer
 
 
-class Logs(Net):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss, on_step=False, on_epoch=True)
-        return loss
-
-    def validation_step(self, batch, batch_idx):
-        self.log("val_loss", super().training_step(batch, batch_idx))
-
-    def test_step(self, batch, batch_idx):
-        self.log("test_loss", super().training_step(batch, batch_idx))
+class Logs(LogsLoss, Validated):
+    def __init__(self):
+        super().__init__(on_step=False, on_epoch=True)
 
 
 def plain_losses():

@@ -11,6 +11,7 @@ from lightlib.callbacks import NormMonitor
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from tests.core.run.test_overhead import data, per_batch
+from tests.runs.modules import Manual
 from tests.runs.plain import QUIET, Net, Rows, batches, quiet_trainer
 
 CLIP = 0.05
@@ -78,15 +79,7 @@ def test_the_scale_of_a_loss_in_float16_is_taken_off():
 
 
 def test_each_optimizer_has_its_names_and_callbacks_can_monitor_them():
-    class Two(Net):
-        automatic_optimization = False
-
-        def training_step(self, batch, batch_idx):
-            for optimizer in self.optimizers():
-                optimizer.zero_grad()
-                self.manual_backward(super().training_step(batch, batch_idx))
-                optimizer.step()
-
+    class Two(Manual):
         def configure_optimizers(self):
             return [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (self.net[0], self.net[3])]
 

@@ -16,6 +16,7 @@ import lightlib as L
 from lightlib.callbacks import EMAWeightAveraging, ModelPruning
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.strategies import DeepSpeedStrategy
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 from tests.runs.saves_at import SavesAt
 
@@ -24,24 +25,18 @@ LIGHTNINGS_SUMS = [-0.0870995, 1.146749, 0.845452, 0.176611]
 LIGHTNINGS_ZEROS = [9, 2, 6, 0]
 
 
-class Net(L.Module):
+class Net(Regression):
     """Two layers; AdamW keeps a state per parameter, by its number."""
 
     def __init__(self):
-        super().__init__()
         torch.manual_seed(5)
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
-
-    def training_step(self, batch, batch_idx):
-        return F.mse_loss(self.net(batch[0]), batch[1])
-
-    def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), 0.02)
+        layers = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        super().__init__(layers, lambda parameters: torch.optim.AdamW(parameters, 0.02))
 
 
 class Validated(Net):
     def validation_step(self, batch, batch_idx):
-        self.log("val_loss", F.mse_loss(self.net(batch[0]), batch[1]))
+        self.log("val_loss", self.loss(batch))
 
 
 def data():

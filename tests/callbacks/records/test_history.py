@@ -13,21 +13,14 @@ from hypothesis import strategies as st
 from lightlib.callbacks import Callback, History
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from tests.runs.modules import LogsLoss, Validated
 from tests.runs.plain import QUIET, Net, loader
 from tests.runs.resumable import Everything, loaders
 from tests.runs.saves_at import SavesAt
 
 
-class Logs(Net):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss, on_step=True, on_epoch=True)
-        return loss
-
-
-class Validates(Logs):
-    def validation_step(self, batch, batch_idx):
-        self.log("val_loss", Net.training_step(self, batch, batch_idx))
+class Validates(LogsLoss, Validated):
+    pass
 
 
 def trainer(history, **settings):
@@ -51,7 +44,7 @@ def losses_of_a_plain_loop(data, epochs, model=None):
 def test_the_values_of_several_fits_are_those_of_plain_loops():
     history, data = History(), loader(20)
     for _ in range(2):
-        trainer(history).fit(Validates(), data, loader(8))
+        trainer(history).fit(Validates(on_step=True, on_epoch=True), data, loader(8))
     expected = losses_of_a_plain_loop(data, 2)
     records = history["loss_step"]
     assert [record.value for record in records] == expected * 2
@@ -69,7 +62,7 @@ def test_the_values_of_several_fits_are_those_of_plain_loops():
 def test_windows_over_a_run():
     history, data = History(), loader(20)
     for _ in range(2):
-        trainer(history).fit(Logs(), data)
+        trainer(history).fit(LogsLoss(on_step=True, on_epoch=True), data)
     losses = losses_of_a_plain_loop(data, 2) * 2
     assert history.smoothed("loss_step", 3) == pytest.approx(numpy.mean(losses[-3:]), rel=1e-15)
     assert history.smoothed("loss_step", "epoch", "median") == numpy.median(losses[-5:])
@@ -105,7 +98,7 @@ def test_other_callbacks_find_it():
     history, shares = History(), Shares()
     settings = {**QUIET, "max_epochs": 1, "log_every_n_steps": 1}
     shared = Trainer(**settings, callbacks=[shares, history])
-    shared.fit(Logs(), loader(20))
+    shared.fit(LogsLoss(on_step=True, on_epoch=True), loader(20))
     assert shared.history is history
     assert history.values("square") == [float(torch.tensor(loss) ** 2) for loss in history.values("loss_step")]
     assert [record[:3] for record in history["square"]] == [(0, 0, step) for step in range(1, 6)]
@@ -149,10 +142,10 @@ def test_the_oldest_values_are_forgotten():
 
 def test_it_can_be_emptied():
     history, data = History(), loader(20)
-    trainer(history).fit(Logs(), data)
+    trainer(history).fit(LogsLoss(on_step=True, on_epoch=True), data)
     history.clear()
     assert history.names == []
-    trainer(history).fit(Logs(), data)
+    trainer(history).fit(LogsLoss(on_step=True, on_epoch=True), data)
     assert {record.fit for record in history["loss_step"]} == {0}
 
 

@@ -12,15 +12,9 @@ from lightlib.callbacks import RankMetricFiles
 from lightlib.errors import ArgumentTypeError
 from lightlib.loggers import CSVLogger
 from tests.processes.ranks import ranks
-from tests.runs.plain import Net, batches, loader, network, quiet_trainer
+from tests.runs.modules import LogsLoss
+from tests.runs.plain import batches, loader, network, quiet_trainer
 from tests.runs.saves_at import SavesAt
-
-
-class Logs(Net):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss)
-        return loss
 
 
 def rows(path):
@@ -41,7 +35,7 @@ def losses(data):
 
 def fit(callback, *more, **arguments):
     settings = {"max_epochs": 1, "log_every_n_steps": 1, "callbacks": [callback, *more]}
-    quiet_trainer(**settings).fit(Logs(), batches(4), **arguments)
+    quiet_trainer(**settings).fit(LogsLoss(), batches(4), **arguments)
 
 
 def test_one_process(tmp_path):
@@ -52,7 +46,7 @@ def test_one_process(tmp_path):
 
 def test_in_the_folder_of_the_run(tmp_path):
     trainer = quiet_trainer(callbacks=RankMetricFiles(), logger=CSVLogger(tmp_path), log_every_n_steps=1)
-    trainer.fit(Logs(), batches(2))
+    trainer.fit(LogsLoss(), batches(2))
     assert len(rows(tmp_path / "lightning_logs" / "version_0" / "rank_0" / "metrics.jsonl")) == 2
 
 
@@ -85,7 +79,7 @@ def _of_each_rank(rank, folder):
     settings = {"devices": 2, "strategy": "ddp", "max_epochs": 1, "log_every_n_steps": 1}
     callbacks = [RankMetricFiles(folder / "all"), RankMetricFiles(folder / "one", ranks=[1])]
     for callback in callbacks:
-        quiet_trainer(**settings, callbacks=callback).fit(Logs(), loader(16))
+        quiet_trainer(**settings, callbacks=callback).fit(LogsLoss(), loader(16))
     x, y = loader(16).dataset.tensors
     return cross_entropy(network()(x[rank::2][:4]), y[rank::2][:4]).item()
 
