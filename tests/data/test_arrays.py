@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 
 from lightlib.callbacks import Callback
 from lightlib.conventions import following
-from lightlib.core.module.module import Module
 from lightlib.data.arrays import as_tensors, holds_arrays, tensor_of, with_tensors
 from lightlib.errors import MisconfigurationException
 from lightlib_lightning.order import LIGHTNING
@@ -160,23 +159,19 @@ def curve(module, data):
     return module.losses
 
 
-class Weighted(Module):
+class Weighted(Net):
     not_in_checkpoint = ("losses",)
 
     def __init__(self):
-        super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
-            self.net = nn.Linear(6, 3)
+            super().__init__(net=nn.Linear(6, 3))
 
     def training_step(self, batch, batch_idx):
         x, y, weight = batch
         loss = (nn.functional.cross_entropy(self.net(x), y, reduction="none") * weight).mean()
         self.losses.append(float(loss.detach()))
         return loss
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class Sequence:

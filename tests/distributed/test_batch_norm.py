@@ -17,27 +17,18 @@ from lightlib.strategies.batch_norm import SyncedBatchNorm
 from lightlib.strategies.mesh import MeshStrategy
 from tests.distributed.user import CLASSES, data
 from tests.processes.ranks import ranks
+from tests.runs.modules import Validated
+from tests.runs.plain import momentum
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 
 
-class Normed(L.Module):
+class Normed(Validated):
     def __init__(self) -> None:
-        super().__init__()
         shared = nn.BatchNorm1d(8)
-        self.model = nn.Sequential(
-            nn.Linear(4, 8), shared, nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), shared, nn.Linear(8, CLASSES)
-        )
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        return F.cross_entropy(self.model(batch[0]), batch[1])
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self.training_step(batch, batch_idx))
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+        first = nn.Linear(4, 8), shared, nn.Linear(8, 8), nn.ReLU()
+        super().__init__(momentum, net=nn.Sequential(*first, nn.Linear(8, 8), shared, nn.Linear(8, CLASSES)))
 
 
 def made() -> Normed:
@@ -54,7 +45,7 @@ def fitted(rank: int, strategy: Any, devices: int = 2, **options: Any) -> Any:
     trainer.fit(module, DataLoader(data(), size), DataLoader(data(), size))
     state = trainer.strategy.module_state()
     assert list(state) == keys or (rank > 0 and not state)  # shards are gathered on the first process
-    kinds = {type(part).__name__ for part in module.model.modules()}
+    kinds = {type(part).__name__ for part in module.net.modules()}
     return state, float(trainer.callback_metrics["val_loss"]), kinds
 
 
@@ -65,12 +56,12 @@ def plain() -> tuple[dict[str, torch.Tensor], float]:
     for _ in range(2):
         for x, y in DataLoader(data(), 8):
             optimizer.zero_grad()
-            F.cross_entropy(module.model(x), y).backward()
+            F.cross_entropy(module.net(x), y).backward()
             optimizer.step()
     module.eval()
     with torch.no_grad():
         x, y = data().tensors
-        return module.state_dict(), float(F.cross_entropy(module.model(x), y))
+        return module.state_dict(), float(F.cross_entropy(module.net(x), y))
 
 
 STRATEGIES = {
@@ -189,4 +180,4 @@ def test_one_process_keeps_the_layers():
     module = made()
     trainer = L.Trainer(**QUIET, devices=1, sync_batchnorm=True, max_steps=1, limit_val_batches=0)
     trainer.fit(module, DataLoader(data(), 8))
-    assert {type(part).__name__ for part in module.model.modules()} >= {"BatchNorm1d"}
+    assert {type(part).__name__ for part in module.net.modules()} >= {"BatchNorm1d"}

@@ -12,7 +12,7 @@ import lightlib as L
 from lightlib.precision import HalfPrecision, MixedPrecision
 from tests.distributed.user import data
 from tests.processes.ranks import ranks
-from tests.runs import quiet
+from tests.runs import plain, quiet
 
 pytestmark = pytest.mark.processes
 HALF = torch.bfloat16
@@ -24,17 +24,10 @@ def built() -> nn.Sequential:
         return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 8))
 
 
-class Net(L.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = built()
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+class Net(plain.Net):
+    def loss(self, batch: Any) -> torch.Tensor:
         x, y = batch
         return nn.functional.cross_entropy(self.net(x).float(), y)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def fitted(rank: int) -> Any:
@@ -43,7 +36,7 @@ def fitted(rank: int) -> Any:
         HalfPrecision("bf16-true", inputs_to_half=[0], float32_modules=["net.1"]),
         MixedPrecision("bf16-mixed", float32_modules=[nn.LayerNorm]),
     ):
-        module = Net()
+        module = Net(net=built())
         trainer = L.Trainer(**quiet.QUIET, strategy="ddp", max_epochs=1, plugins=precision)
         trainer.fit(module, torch.utils.data.DataLoader(data(32), 4))
         found.append({name: value.clone() for name, value in module.net.state_dict().items()})

@@ -15,20 +15,19 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
-from tests.runs.plain import Unsized
+from tests.runs.plain import Net, Unsized
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 
 
-class Reads(L.Module):
+class Reads(Net):
     """A classifier that keeps the numbers of the samples it was trained and evaluated with."""
 
     not_in_checkpoint = ("epochs", "validated", "ended")
 
     def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        super().__init__(net=nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))
         self.accuracy = torchmetrics.classification.MulticlassAccuracy(3, average="micro")
         self.epochs, self.validated, self.ended = [], [], 0
 
@@ -56,9 +55,6 @@ class Reads(L.Module):
     def predict_step(self, batch, batch_idx):
         self.net(batch[1])
         return batch[0]
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def samples(n):

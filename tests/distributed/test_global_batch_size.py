@@ -13,27 +13,24 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 
 
-class Sizes(L.Module):
+class Sizes(Regression):
     def __init__(self) -> None:
         super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
         self.sizes: list[int] = []
         self.steps: list[int] = []
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         self.sizes.append(len(batch[0]))
-        return self.layer(batch[0]).mean()
+        return self.loss(batch)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.steps.append(sum(self.sizes) - sum(self.steps))
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 def fitted(rank: int, size: int, batch: int, samples: int) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 import lightlib as L
@@ -15,6 +14,7 @@ from lightlib.strategies import FSDPStrategy
 from tests.distributed.user import data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.plain import Net
 
 pytestmark = pytest.mark.processes
 RULES = [
@@ -25,11 +25,12 @@ RULES = [
 ]
 
 
-class Built(L.Module):
+class Built(Net):
     """Builds its layers in configure_model, and sets their values by rules."""
 
     def __init__(self) -> None:
         super().__init__()
+        del self.net
         torch.manual_seed(7)
 
     def configure_model(self) -> None:
@@ -37,12 +38,6 @@ class Built(L.Module):
             layers = nn.Linear(4, 16), nn.LayerNorm(16), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 8)
             self.net = nn.Sequential(*layers)
             L.init_weights(self, RULES)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return cross_entropy(self.net(batch[0]), batch[1])
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class FirstWeights(L.Callback):

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import lightlib as L
 from lightlib.data.combined import CombinedLoader
 from tests.data.reads import LateOrder, Noise, OwnNoise, UnsizedOrder
 from tests.processes.ranks import ranks
+from tests.runs.modules import Regression
 from tests.runs.resumable import trainer_for
 
 pytestmark = pytest.mark.processes
@@ -41,26 +41,23 @@ class Uneven(OwnNoise):
         return super().__getitem__(index)
 
 
-class Reads(L.Module):
+class Reads(Regression):
     """Keeps the samples of each batch, and random numbers of its own."""
 
     not_in_checkpoint = ("seen", "path", "saves")
 
     def __init__(self, path: Path, saves: bool) -> None:
         super().__init__()
-        self.layer, self.path, self.saves, self.seen = torch.nn.Linear(1, 1), path, saves, []
+        self.path, self.saves, self.seen = path, saves, []
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         parts = batch if isinstance(batch, list) else [batch]
         self.seen.append(([part.tolist() for part in parts], float(torch.rand(())), random.random()))
-        return self.layer(parts[0][:, :1].float()).mean()
+        return self.loss(parts[0][:, :1].float())
 
     def on_train_batch_end(self, *args: Any) -> None:
         if self.saves:
             self.trainer.save_checkpoint(self.path / f"{len(self.seen)}.ckpt")
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def read(path: Path, kind: str, at: int | None = None) -> list[Any]:

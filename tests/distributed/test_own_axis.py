@@ -17,6 +17,7 @@ import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies import Axis, Compile, MeshStrategy
 from tests.processes.ranks import ranks
+from tests.runs.modules import Validated
 from tests.runs.quiet import QUIET
 
 TOKENS, CLIP, RATE, EPOCHS, BATCH = 4, 0.5, 0.2, 2, 8
@@ -29,7 +30,7 @@ class Columns(Axis):
     order = 60
     shards_parameters = True
 
-    def __init__(self, size: int, layer: str = "model.0") -> None:
+    def __init__(self, size: int, layer: str = "net.0") -> None:
         self.size, self.layer = size, layer
 
     def check(self, module, site):
@@ -81,26 +82,20 @@ class Halves(Axis):
         return on_shard
 
 
-class Net(L.Module):
+class Net(Validated):
     def __init__(self) -> None:
-        super().__init__()
-        self.model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 5))
+        layers = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 5))
+        super().__init__(lambda parameters: torch.optim.SGD(parameters, RATE, momentum=0.9), net=layers)
         self.losses: list[float] = []
 
     def loss(self, batch):
         inputs, targets = batch
-        return F.cross_entropy(self.model(inputs).flatten(0, 1), targets.flatten())
+        return F.cross_entropy(self.net(inputs).flatten(0, 1), targets.flatten())
 
     def training_step(self, batch, batch_idx):
         loss = self.loss(batch)
         self.losses.append(float(loss.detach()))
         return loss
-
-    def validation_step(self, batch, batch_idx):
-        self.log("val_loss", self.loss(batch))
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), RATE, momentum=0.9)
 
 
 def samples() -> TensorDataset:
@@ -175,7 +170,7 @@ def test_the_numbers_are_those_of_a_plain_loop(case):
     assert found[0]["mesh"][kind.name] == 2
     assert found[0]["state"] == ({"own": {"stepped": len(losses)}} if kind is Own else {})
     if kind is Columns:
-        assert {"model.0.weight", "model.0.bias"} == found[0]["sharded"]
+        assert {"net.0.weight", "net.0.bias"} == found[0]["sharded"]
 
 
 def test_the_order_of_the_dimensions():

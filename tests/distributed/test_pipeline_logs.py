@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
+from tests.runs.plain import Net
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
@@ -18,23 +19,19 @@ pytestmark = pytest.mark.processes
 REDUCTIONS = ("mean", "sum", "min", "max")
 
 
-class Logs(L.Module):
+class Logs(Net):
     def __init__(self) -> None:
-        super().__init__()
         torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        super().__init__(net=nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         x, y = batch
-        losses = nn.functional.cross_entropy(self.model(x), y, reduction="none")
+        losses = nn.functional.cross_entropy(self.net(x), y, reduction="none")
         for name in REDUCTIONS:
             self.log(name, getattr(losses, name)(), on_step=True, on_epoch=True, reduce_fx=name)
         if batch_idx == 0:
             self.log("first batch only", 1.0)
         return losses.mean()
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 class Rows(L.Callback):

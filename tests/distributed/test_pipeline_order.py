@@ -15,6 +15,7 @@ import lightlib as L
 from lightlib.strategies import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
 from tests.processes.ranks import ranks
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
@@ -71,20 +72,13 @@ class Marked(nn.Module):
             return torch.tanh(x)
 
 
-class Net(L.Module):
+class Net(Regression):
     def __init__(self, stages: int) -> None:
-        super().__init__()
         torch.manual_seed(0)
-        self.layers = nn.Sequential(*(Marked() for _ in range(stages)))
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return self.layers(batch[0]).square().mean()
+        super().__init__(nn.Sequential(*(Marked() for _ in range(stages))))
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         Mark.events, Saved.most = [], 0  # the first batch also learns the shapes
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 def run(rank: int, schedule: str) -> tuple[str, int]:

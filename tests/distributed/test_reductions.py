@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 import lightlib as L
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.modules import Regression
 
 pytestmark = pytest.mark.processes
 
@@ -34,16 +35,12 @@ def values_of(batch: Any) -> torch.Tensor:
     return torch.as_tensor([sample["value"] for sample in batch] if isinstance(batch, list) else batch["value"])
 
 
-class Logs(L.Module):
+class Logs(Regression):
     """Logs one number of each batch by every reduction."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         self.note(batch, on_step=False, on_epoch=True)
-        return self.layer(torch.ones(1, 1)).mean()
+        return self.loss(torch.ones(1, 1))
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.note(batch)
@@ -54,9 +51,6 @@ class Logs(L.Module):
         values = values_of(batch)
         for name in ("mean", "sum", "max", "min"):
             self.log(name, getattr(values, name)(), reduce_fx=name, sync_dist=True, **options)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 LITERALS = {"mean": 4.5, "sum": 45.0, "max": 9.0, "min": 0.0}  # of 0 to 9

@@ -17,6 +17,7 @@ from lightlib.schedulers import NUM_EPOCHS, TRAIN_DATALOADER_LEN, UPDATE_STEPS_P
 from tests.distributed.user import data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.plain import Net
 
 pytestmark = pytest.mark.processes
 
@@ -27,16 +28,12 @@ def net() -> torch.nn.Module:
         return torch.nn.Linear(4, 8)
 
 
-class Scheduled(L.Module):
+class Scheduled(Net):
     """Its schedule needs the numbers of the run."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.net = net()
+        super().__init__(net=net())
         self.rates: list[float] = []
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return cross_entropy(self.net(batch[0]), batch[1])
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         pass

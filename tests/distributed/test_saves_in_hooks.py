@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
-from tests.runs.plain import Rows, samples
+from tests.runs.modules import Weight
+from tests.runs.plain import Net, Rows, samples
 from tests.runs.quiet import QUIET
 from tests.runs.resumable import Everything, Noisy, trainer_for
 
@@ -135,21 +136,18 @@ def test_the_resumed_run_ends_as_the_one_that_continued(tmp_path: Path, strategy
                 assert exact != lost, (rank, case, kind)
 
 
-class Seen(L.Module):
+class Seen(Weight):
     """Keeps the numbers of the samples of each batch."""
 
     not_in_checkpoint = ("seen",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight, self.seen = nn.Parameter(torch.zeros(1)), []
+        self.seen: list[Any] = []
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.seen.append(batch.tolist())
-        return self.weight.sum()
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), 0.1)
+        return super().training_step(batch, batch_idx)
 
 
 def numbers_seen(rank: int, path: Path, size: int) -> list[list[int]]:
@@ -239,14 +237,10 @@ class Past(torch.optim.lr_scheduler.LRScheduler):
         return [base * sum(self.past) / len(self.past) for base in self.base_lrs]
 
 
-class Scheduled(L.Module):
+class Scheduled(Net):
     def __init__(self, strange: bool = False) -> None:
         super().__init__()
-        torch.manual_seed(1)
-        self.net, self.strange = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), strange
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        return cross_entropy(self.net(batch[0]), batch[1])
+        self.strange = strange
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), 0.2)

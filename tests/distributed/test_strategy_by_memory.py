@@ -15,6 +15,7 @@ from lightlib.accelerators import CPUAccelerator
 from tests.distributed.user import data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.plain import Net
 
 pytestmark = pytest.mark.processes
 
@@ -23,18 +24,6 @@ def built() -> nn.Sequential:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8))  # 112 parameters: 448 bytes
-
-
-class Net(L.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = built()
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class Lines(logging.Handler):
@@ -52,7 +41,7 @@ def fitted(memory: int | None) -> Any:
     log.setLevel(logging.INFO)
     CPUAccelerator.memory = lambda self, device: memory
     try:
-        module = Net()
+        module = Net(net=built())
         trainer = L.Trainer(**quiet.QUIET, strategy="auto", devices=2, max_epochs=1)
         before = type(trainer.strategy).__name__
         trainer.fit(module, DataLoader(data(32), 4))

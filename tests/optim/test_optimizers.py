@@ -13,10 +13,9 @@ from torch.distributed import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from lightlib.callbacks import Callback
-from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.optim import LAMB, LARS, Lion
-from tests.runs.plain import batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
 
 KINDS = (Lion, LAMB, LARS)
 every = pytest.mark.parametrize("kind", KINDS)
@@ -214,18 +213,7 @@ def test_complex_parameters_step_as_their_two_parts(kind):
 
 @every
 def test_the_same_steps_in_a_trainer(kind):
-    class Net(Module):
-        def __init__(self):
-            super().__init__()
-            self.net = network()
-
-        def training_step(self, batch, batch_idx):
-            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-
-        def configure_optimizers(self):
-            return kind(self.parameters(), lr=0.01, weight_decay=0.1)
-
-    module = Net()
+    module = Net(lambda parameters: kind(parameters, lr=0.01, weight_decay=0.1))
     quiet_trainer(callbacks=[Callback()], max_epochs=1).fit(module, batches(6))
     assert same_weights(module.net, trained(kind, batches(6))[0])
 

@@ -13,11 +13,11 @@ from torch.nn.functional import cross_entropy
 
 from lightlib import Fabric
 from lightlib.callbacks import LambdaCallback
-from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
 from lightlib.precision.chosen import cast_chosen
-from tests.runs.plain import batches, quiet_trainer, same_weights
+from tests.runs import plain
+from tests.runs.plain import batches, momentum, quiet_trainer, same_weights
 
 HALF = torch.bfloat16
 
@@ -28,19 +28,17 @@ def network():
         return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Sequential(nn.Linear(8, 3)))
 
 
-class Net(Module):
+class Net(plain.Net):
+    """Weighs the samples, and notes the types of its inputs."""
+
     def __init__(self):
-        super().__init__()
-        self.net = network()
+        super().__init__(momentum, net=network())
         self.seen = []
 
     def training_step(self, batch, batch_idx):
         x, y, weight = batch
         self.seen.append((x.dtype, weight.dtype))
         return (cross_entropy(self.net(x).float(), y, reduction="none") * weight).mean()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
 def data(n=6):

@@ -16,6 +16,7 @@ from lightlib.callbacks import LambdaCallback
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.precision import Float8Precision, float8, named
 from lightlib.report import LightlibWarning
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 
 QUIET = {**QUIET, "accelerator": "cpu", "max_epochs": 1}
@@ -28,16 +29,12 @@ def network():
         return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16))
 
 
-class Net(lightlib.Module):
+class Net(Regression):
     def __init__(self, net=None):
-        super().__init__()
-        self.net = net or network()
+        super().__init__(net or network())
 
-    def training_step(self, batch, batch_idx):
+    def loss(self, batch):
         return self.net(batch).float().square().mean()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 @dataclasses.dataclass(frozen=True)

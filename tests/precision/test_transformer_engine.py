@@ -16,6 +16,7 @@ import lightlib
 from lightlib import compat
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.precision import TransformerEnginePrecision, named, transformer_engine
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 
 QUIET = {**QUIET, "accelerator": "cpu", "max_epochs": 1}
@@ -85,21 +86,16 @@ def package(monkeypatch):
     return root
 
 
-class Net(lightlib.Module):
+class Net(Regression):
     def __init__(self):
-        super().__init__()
         torch.manual_seed(0)
-        self.net = nn.Sequential(
-            nn.Linear(8, 16), nn.LayerNorm(16), nn.Tanh(), nn.Sequential(nn.Linear(16, 16, bias=False))
-        )
+        last = nn.Sequential(nn.Linear(16, 16, bias=False))
+        super().__init__(nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.Tanh(), last))
         with torch.no_grad():
             self.net[1].bias.normal_()
 
-    def training_step(self, batch, batch_idx):
+    def loss(self, batch):
         return self.net(batch).float().square().mean()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 @pytest.mark.parametrize("compatible", [False, True])

@@ -9,29 +9,21 @@ import torch
 from torch import nn
 
 from lightlib.accelerators import CPUAccelerator
-from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from lightlib.strategies import DDPStrategy, SingleDeviceStrategy, advise
-from tests.runs.plain import batches, network, quiet_trainer
+from tests.runs import plain
+from tests.runs.modules import Regression
+from tests.runs.plain import batches, momentum, quiet_trainer, sgd
 
-SGD, MOMENTUM, ADAMW = (
-    lambda p: torch.optim.SGD(p, lr=0.1),
-    lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    torch.optim.AdamW,
-)
+ADAMW = torch.optim.AdamW
 
 
-class Net(Module):
+class Net(Regression):
     """1000 parameters of 4 bytes."""
 
     def __init__(self, configure=ADAMW):
-        super().__init__()
-        self.layer = nn.Linear(99, 10)
-        self.configure = configure
-
-    def configure_optimizers(self):
-        return self.configure(self.parameters())
+        super().__init__(nn.Linear(99, 10), configure)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +39,9 @@ class Net(Module):
         (4, 4_500, ADAMW, "fsdp", True, "need 16.0 kB, more than"),
         (4, 4_400, ADAMW, "fsdp", False, "need 16.0 kB, more than"),
         # the optimizer is that of the module: 8 and 12 kB
-        (4, 9_000, SGD, "ddp", True, "optimizer state need 8.00 kB"),
-        (4, 13_400, MOMENTUM, "ddp", True, "optimizer state need 12.0 kB"),
-        (4, 13_300, MOMENTUM, "fsdp", True, "optimizer state need 12.0 kB"),
+        (4, 9_000, sgd, "ddp", True, "optimizer state need 8.00 kB"),
+        (4, 13_400, momentum, "ddp", True, "optimizer state need 12.0 kB"),
+        (4, 13_300, momentum, "fsdp", True, "optimizer state need 12.0 kB"),
     ],
 )
 def test_the_table(devices, memory, configure, strategy, fits, words):
@@ -67,7 +59,7 @@ def test_optimizers_in_every_form():
 
     assert advise(Net(several), 2, 9_000).strategy == "ddp"
     net = Net()
-    assert advise(net, 2, 9_000, optimizers=[SGD(net.parameters())]).strategy == "ddp"
+    assert advise(net, 2, 9_000, optimizers=[sgd(net.parameters())]).strategy == "ddp"
     assert advise(net, 2, 9_000, optimizers=[ADAMW(net.parameters())]).strategy == "fsdp"
 
 
@@ -86,7 +78,7 @@ def test_an_optimizer_that_cannot_be_made_counts_as_adamw():
 
 
 def test_the_module_is_left_alone():
-    net = Net(MOMENTUM)
+    net = Net(momentum)
     before = copy.deepcopy(net.state_dict())
     state = torch.get_rng_state()
     advise(net, 2, 9_000)
@@ -97,10 +89,10 @@ def test_the_module_is_left_alone():
 
 def test_frozen_parameters_and_other_dtypes():
     net = Net()
-    net.layer.weight.requires_grad = False  # 990 of the 1000
+    net.net.weight.requires_grad = False  # 990 of the 1000
     assert "need 4.12 kB, and" in advise(net, 2, 1_000_000).reason
     assert "need 8.00 kB, and" in advise(Net(), 2, 1_000_000, param_dtype=torch.bfloat16).reason
-    assert "optimizer state need 4.00 kB" in advise(Net(SGD), 2, 6_000, param_dtype=torch.bfloat16).reason
+    assert "optimizer state need 4.00 kB" in advise(Net(sgd), 2, 6_000, param_dtype=torch.bfloat16).reason
     with torch.device("meta"):
         assert "need 16.0 kB, and" in advise(Net(), 2, 1_000_000).reason
 
@@ -119,22 +111,10 @@ def test_what_is_refused(devices, memory, error, text):
         advise(Net(), devices, memory)
 
 
-class Trains(Module):
-    def __init__(self):
-        super().__init__()
-        self.net = network()
-
-    def training_step(self, batch, batch_idx):
-        return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
 def test_on_a_cpu_the_number_decides_and_nothing_is_logged(caplog):
     caplog.set_level("INFO", logger="lightlib")
     trainer = quiet_trainer(strategy="auto", devices=1)
-    trainer.fit(Trains(), batches(1))
+    trainer.fit(plain.Net(), batches(1))
     assert type(trainer.strategy) is SingleDeviceStrategy
     assert "auto" not in caplog.text
     assert CPUAccelerator().memory(torch.device("cpu")) is None
@@ -145,6 +125,6 @@ def test_one_device_is_never_changed_but_warned_of(monkeypatch):
     monkeypatch.setattr(CPUAccelerator, "memory", lambda self, device: 700)
     trainer = quiet_trainer(devices=1)
     with pytest.warns(PossibleUserWarning, match=r'strategy="auto" is single_device: .* there is only one\. Use more'):
-        trainer.fit(Trains(), batches(1))
+        trainer.fit(plain.Net(), batches(1))
     assert type(trainer.strategy) is SingleDeviceStrategy
-    quiet_trainer(devices=1, strategy="single_device").fit(Trains(), batches(1))  # chosen by the user
+    quiet_trainer(devices=1, strategy="single_device").fit(plain.Net(), batches(1))  # chosen by the user

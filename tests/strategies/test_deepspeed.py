@@ -22,6 +22,7 @@ from lightlib.strategies.deepspeed.config import merged, resolved
 from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
 from lightlib.strategies.group.collectives import SingleProcess
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 
 
@@ -297,13 +298,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return noted
 
 
-class Net(L.Module):
+class Net(Regression):
     def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 1)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return self.layer(batch[0]).square().mean()
+        super().__init__(2)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
@@ -343,7 +340,7 @@ def test_the_numbers_are_those_of_one_device(calls: list[Any]) -> None:
     other = Net()
     trainer(accumulate_grad_batches=2).fit(one, loader())
     trainer("single_device", accumulate_grad_batches=2).fit(other, loader())
-    assert torch.equal(one.layer.weight, other.layer.weight)
+    assert torch.equal(one.net.weight, other.net.weight)
 
 
 def test_steps_that_the_engine_skips_are_not_counted(calls: list[Any]) -> None:
@@ -357,7 +354,7 @@ def test_steps_that_the_engine_skips_are_not_counted(calls: list[Any]) -> None:
 def test_weights_of_losses_reach_the_engine_as_a_loss_scale(calls: list[Any]) -> None:
     class Weighted(Net):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
-            loss = self.layer(batch[0]).square()
+            loss = self.net(batch[0]).square()
             return {"loss": loss.sum(), "weight": float(batch_idx + 1)}
 
     run = trainer(accumulate_grad_batches=3)
@@ -370,7 +367,7 @@ def test_weights_of_losses_reach_the_engine_as_a_loss_scale(calls: list[Any]) ->
 def test_an_evaluation_alone_needs_no_engine(calls: list[Any]) -> None:
     class Evaluated(Net):
         def validation_step(self, batch: Any, batch_idx: int) -> None:
-            self.log("loss", self.layer(batch[0]).square().mean())
+            self.log("loss", self.net(batch[0]).square().mean())
 
     assert trainer().validate(Evaluated(), loader(), verbose=False)[0]["loss"] > 0
     assert calls == []

@@ -5,33 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
+from tests.runs.modules import Regression
 
 
-class Line(Module):
+class Line(Regression):
     """A straight line; it counts its steps and validations."""
 
     def __init__(self, lr: float = 0.05, layers: dict[str, Any] | None = None):
-        super().__init__()
+        super().__init__(3)
         self.lr, self.layers = lr, layers
-        self.layer = nn.Linear(3, 1)
         self.batches = 0
         self.validated: list[int] = []
 
     def training_step(self, batch, batch_idx):
         self.batches += 1
-        loss = mse_loss(self.layer(batch[0]), batch[1])
+        loss = self.loss(batch)
         self.log("train_loss", loss)
         return loss
 
     def validation_step(self, batch, batch_idx):
         self.validated.append(self.batches)
-        self.log("val_loss", mse_loss(self.layer(batch[0]), batch[1]))
+        self.log("val_loss", self.loss(batch))
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=self.lr)

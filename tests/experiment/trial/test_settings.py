@@ -557,7 +557,7 @@ class TestFits:
     def test_the_seed(self):
         def first(trial):
             cli = self.fit({"trainer": {"max_steps": 1}}, trial=trial, seed=42)
-            return cli.config["fit"]["seed_everything"], cli.model.layer.weight.tolist()
+            return cli.config["fit"]["seed_everything"], cli.model.net.weight.tolist()
 
         (seed, weights), again, other = first(0), first(0), first(1)
         assert seed == trial_seed(42, 0)
