@@ -14,8 +14,8 @@ from lightlib.experiment.searchers.halving import Halving
 from lightlib.experiment.searchers.plain import Plain
 from lightlib.experiment.space import Space
 from tests.experiment.searchers.sampling import MIXED, PLANE, SEED, PlainLoop, bowl, bumpy, ledger_of, plane
+from tests.experiment.searchers.test_halving import script
 from tests.experiment.stores import Alive, Killed, memory, worker
-from tests.experiment.test_halving import script
 
 TRIALS, BATCH = 14, 4
 OPTIONS = {"tpe": {"n_startup_trials": 4}, "nsga2": {"population_size": 4}, "cmaes": {}}

@@ -11,8 +11,8 @@ import torch
 pytest.importorskip("optuna")
 
 from lightlib.experiment.space import trial_seed
+from tests.experiment.test_rungs import validated
 from tests.experiment.work.project import MODEL, Project, trained, until
-from tests.experiment.work.test_rungs import validated
 
 pytestmark = pytest.mark.processes
 SEARCH = ("experiment", "run", "search.yaml", "--slots", "2")

@@ -9,8 +9,8 @@ import torch
 
 pytest.importorskip("optuna")
 
+from tests.experiment.test_rungs import ASHA, validated
 from tests.experiment.work.project import FIT, Project
-from tests.experiment.work.test_rungs import ASHA, validated
 
 pytestmark = pytest.mark.processes
 SEED, RUNG, END = 11, 5, 10  # batches; the rung is within an epoch

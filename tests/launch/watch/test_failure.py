@@ -65,11 +65,11 @@ def rank_0_raises_others_sleep(rank: int, watch: Watch) -> None:
 def test_rank_0_ends_with_the_traceback_of_the_rank_that_raised(body):
     first, second, third = watched_ranks(3, body, ENDS_RANKS)
     assert [first.code, second.code, third.code] == [1, 1, 1]
-    assert first.text.strip().endswith("tests.launch.test_watch_failures.Boom: on one rank only")
+    assert first.text.strip().endswith("tests.launch.watch.test_failure.Boom: on one rank only")
     assert "Rank 1 failed first:\nTraceback (most recent call last):\n" in first.text
     assert first.text.count("Traceback") == 1
     assert second.text.strip().endswith(
-        "Rank 1 ends: rank 1 failed: tests.launch.test_watch_failures.Boom: on one rank only."
+        "Rank 1 ends: rank 1 failed: tests.launch.watch.test_failure.Boom: on one rank only."
     )
     assert "Rank 2 ends: rank 1 failed: " in third.text
 
@@ -113,7 +113,7 @@ def test_rank_0_itself_raises():
     assert "Rank 0 failed first:\nTraceback" in first.text
     assert first.text.strip().endswith("Boom: on one rank only")
     assert second.text.strip().endswith(
-        "Rank 1 ends: rank 0 failed: tests.launch.test_watch_failures.Boom: on one rank only."
+        "Rank 1 ends: rank 0 failed: tests.launch.watch.test_failure.Boom: on one rank only."
     )
 
 

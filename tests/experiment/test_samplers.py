@@ -159,7 +159,7 @@ from lightlib.experiment.ledger.storage import open_storage
 from lightlib.experiment.samplers import Sampled
 from lightlib.experiment.space import Space
 from tests.experiment.searchers.sampling import PLANE, SEED
-from tests.experiment.searchers.test_samplers import SMALL
+from tests.experiment.test_samplers import SMALL
 
 name, folder, number = sys.argv[1:]
 with open_storage(folder) as storage:
@@ -182,7 +182,7 @@ def test_another_process_draws_the_same_trial(name, tmp_path):
         here = new(trials, ledger.snapshot()).params
     there = subprocess.run(
         [sys.executable, "-c", NEXT, name, str(tmp_path), str(trials)],
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         capture_output=True,
         text=True,

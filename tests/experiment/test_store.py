@@ -30,8 +30,8 @@ from tests.campaigns import faulty_store
 from tests.campaigns.faulty_store import BUCKET
 from tests.experiment import postgres
 from tests.experiment.machine.test_containers import calls, docker  # noqa: F401  docker is a fixture
+from tests.experiment.test_rungs import HALVING, PROGRAM
 from tests.experiment.work.project import Project, trained, until
-from tests.experiment.work.test_rungs import HALVING, PROGRAM
 from tests.experiment.work.test_worker import drawn
 
 SECRET = "Hidden/Word+17"
