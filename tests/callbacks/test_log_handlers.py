@@ -15,7 +15,7 @@ from lightlib import report
 from lightlib.callbacks.log_handlers import LogHandlers
 from lightlib.callbacks.progress.progress_bar import RichProgressBar, TQDMProgressBar
 from lightlib.errors import MisconfigurationException
-from tests.callbacks.test_progress_bar import MODULE, Clock, FakeTrainer, Terminal, clock, screen
+from tests.callbacks.progress.test_progress_bar import MODULE, Clock, FakeTrainer, Terminal, clock, screen
 
 __all__ = ["clock"]
 

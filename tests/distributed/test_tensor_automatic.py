@@ -16,7 +16,7 @@ from lightlib.strategies.mesh import MeshStrategy
 from tests.distributed.runs import Decoder, assert_same, seeded, trained
 from tests.distributed.test_tensor import Late
 from tests.processes.ranks import ranks
-from tests.strategies.test_tensor_automatic import Attention, Gated
+from tests.strategies.axes.tensor.test_proposal import Attention, Gated
 
 pytestmark = pytest.mark.processes
 

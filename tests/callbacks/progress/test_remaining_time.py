@@ -10,7 +10,7 @@ import pytest
 from lightlib.callbacks.progress.plain import PlainProgressBar
 from lightlib.callbacks.progress.remaining_time import Pace, Validations, remaining_in_run
 from lightlib.core.progress.plan import Plan
-from tests.callbacks.test_progress_bar import MODULE, Clock, FakeTrainer, Recorder, clock, last
+from tests.callbacks.progress.test_progress_bar import MODULE, Clock, FakeTrainer, Recorder, clock, last
 
 __all__ = ["clock"]
 
