@@ -84,9 +84,17 @@ def line_of_small_modules() -> str:
 
 
 def tests_at_their_path() -> tuple[int, int]:
-    """Return how many tests/a/test_b.py have a lightlib/a/b.py or a lightlib/a/b, and how many files of tests exist."""
+    """Return how many tests/a/test_b.py have a lightlib/a/b.py or a lightlib/a/b, and how many files of tests exist.
+
+    For tests/compat the package is lightlib_lightning.
+    """
     names = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")]
-    tested = [ROOT / "lightlib" / name.parent / name.stem.removeprefix("test_") for name in names]
+    tested = []
+    for name in names:
+        folder = ROOT / "lightlib" / name.parent
+        if name.parts[0] == "compat":
+            folder = ROOT / "lightlib_lightning" / name.parent.relative_to("compat")
+        tested.append(folder / name.stem.removeprefix("test_"))
     return sum(path.is_dir() or path.with_suffix(".py").is_file() for path in tested), len(names)
 
 
