@@ -19,6 +19,7 @@ from lightlib.data.prefetch import END, Prefetch
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies import Context, DDPStrategy, FSDPStrategy, MeshStrategy, PipelineStrategy
 from tests.processes.ranks import ranks
+from tests.runs.modules import Regression
 
 CPU = torch.device("cpu")
 ABILITIES = {
@@ -106,18 +107,15 @@ def installed(monkeypatch):
     monkeypatch.setattr(lookup, "_cache", {})
 
 
-class Net(L.Module):
+class Net(Regression):
     def __init__(self) -> None:
-        super().__init__()
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.Dropout(0.1), nn.Linear(8, 2))
+        first = nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 8), nn.Dropout(0.1)
+        super().__init__(nn.Sequential(*first, nn.Linear(8, 2)))
 
     def training_step(self, batch, batch_idx):
-        loss = self.model(batch).square().mean()
+        loss = self.loss(batch)
         self.log("loss", loss)
         return loss
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 def trained(accelerator: Any, strategy: Any = "auto", devices: int = 1) -> list[torch.Tensor]:

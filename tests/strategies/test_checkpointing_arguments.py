@@ -14,6 +14,7 @@ from lightlib.precision import MixedPrecision
 from lightlib.strategies import ActivationCheckpoint, Compile, DDPStrategy, SingleDeviceStrategy
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.modules import Regression
 from tests.runs.plain import same_weights
 
 
@@ -29,10 +30,10 @@ def data() -> list[torch.Tensor]:
     return list(torch.randn(4, 16, 8, generator=torch.Generator().manual_seed(2)))
 
 
-class Net(L.Module):
+class Net(Regression):
     def __init__(self) -> None:
-        super().__init__()
-        self.net, self.kept = network(), 0
+        super().__init__(network())
+        self.kept = 0
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         kept: dict[int, int] = {}
@@ -42,12 +43,9 @@ class Net(L.Module):
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = self.net(batch).square().mean()
+            loss = self.loss(batch)
         self.kept = sum(kept.values())
         return loss
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def fit(strategy: Any, **arguments: Any) -> Net:

@@ -18,6 +18,7 @@ from lightlib.callbacks.monitors.spike import FabricSpikeDetection, TrainingSpik
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from tests.callbacks.fake_trainer import FakeStrategy
 from tests.processes.ranks import ranks
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 
 FABRIC = SimpleNamespace(strategy=FakeStrategy(), global_rank=0)
@@ -60,18 +61,11 @@ def test_a_loss_that_is_not_finite_is_a_spike():
     ]  # fmt: skip
 
 
-class Net(lightlib.Module):
+class Net(Regression):
     """Its loss is the batch, so the data have the spikes."""
 
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def training_step(self, batch, batch_idx):
-        return batch[0].mean() + 0 * self.layer(batch[0]).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
+    def loss(self, batch):
+        return batch[0].mean() + 0 * self.net(batch[0]).sum()
 
 
 class Saves(lightlib.Callback):

@@ -8,16 +8,16 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.callbacks import BatchSummary
 from lightlib.callbacks.summary.batch_summary import described, rows
+from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
 
 
-class Line(L.Module):
+class Line(Regression):
     def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 1)
+        super().__init__(2)
 
-    def training_step(self, batch, batch_idx):
-        return self.layer(batch["x"]).mean()
+    def loss(self, batch):
+        return self.net(batch["x"]).mean()
 
     def validation_step(self, batch, batch_idx, dataloader_idx=0):
         pass
@@ -26,10 +26,7 @@ class Line(L.Module):
         pass
 
     def predict_step(self, batch, batch_idx):
-        return self.layer(batch["x"])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return self.net(batch["x"])
 
 
 def loader(first, batch_size=2):
