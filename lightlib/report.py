@@ -171,6 +171,14 @@ def add_note(error: BaseException, text: str) -> None:
         info(text)
 
 
+def print_by(write: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """Call a function that prints; only a file that the caller gives may raise."""
+    if kwargs.get("file") is None:
+        write_output(write, *args, **kwargs)
+    else:
+        write(*args, **kwargs)
+
+
 def write_output(write: Callable[..., object], *args: Any, **kwargs: Any) -> bool:
     """Call a function that writes to stdout or stderr, and return whether it could.
 

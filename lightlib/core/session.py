@@ -80,8 +80,8 @@ class Session(SessionState):
 
     def __init__(self, trainer: Trainer, callbacks: list[Any], once: report.Once | None = None) -> None:
         super().__init__(trainer, callbacks)
-        self.signals = Signals(None if trainer.requeue is None else trainer.requeue.requeue_signal)
-        self.processes = Processes(trainer)
+        self.signals: Signals = Signals(None if trainer.requeue is None else trainer.requeue.requeue_signal)
+        self.processes: Processes = Processes(trainer)
         self.builder: Builder | None = None
         self.hooks: Hooks | None = None
         self.log_dir: tuple[Any, str | None] = (None, None)

@@ -56,7 +56,11 @@ ORDER = (
 FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module.module", "lightlib.core.run.run")
 
 MAX_FILE_LINES = 600
-MAX_LINES_OF: dict[str, int] = {"lightlib/core/run/loop.py": 300}
+MAX_LINES_OF: dict[str, int] = {
+    "lightlib/core/run/loop.py": 300,
+    "lightlib/core/trainer.py": 900,  # one class, without bases made for length
+    "lightlib/fabric/fabric.py": 900,  # the same
+}
 MAX_FUNCTION_LINES = 60
 MAX_FILES = 19  # of a folder
 MAX_PURPOSE = 100

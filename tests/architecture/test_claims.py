@@ -16,9 +16,8 @@ import torch
 
 import lightlib
 from lightlib.callbacks.callback import Callback
-from lightlib.core import run_views
 from lightlib.core.run import misspelt
-from lightlib.core.setup import arguments
+from lightlib.core.setup import arguments, attributes
 from tests.architecture.rules import ROOT, package_files
 
 PUBLIC = (
@@ -132,7 +131,7 @@ class TestArgumentsOfLightning1:
             assert name in known
 
 
-@pytest.mark.parametrize("text", [*run_views._INTERNALS.values(), *run_views._REMOVED.values()])
+@pytest.mark.parametrize("text", [*attributes.INTERNALS.values(), *attributes.REMOVED.values()])
 def test_what_the_trainer_names_in_place_of_lightnings_attributes_exists(text: str) -> None:
     trainer = lightlib.Trainer(accelerator="cpu", logger=False)
     owners = {"trainer": trainer, "module": lightlib.Module, "lightlib": importlib.import_module("lightlib.tuner")}

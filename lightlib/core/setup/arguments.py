@@ -138,11 +138,10 @@ def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeEr
     )
 
 
-def unknown_argument(method: Callable[..., Any], given: Mapping[str, Any], trainer: type) -> ArgumentTypeError:
-    """Return the error for arguments that a method of the Trainer does not have.
+def refuse_unknown(given: Mapping[str, Any], method: Callable[..., Any], trainer: type) -> None:
+    """Raise for arguments that a method of the Trainer does not have.
 
     Args:
-        method: The method.
         given: The unknown arguments.
         trainer: The class, whose own arguments may be meant.
     """
@@ -155,8 +154,11 @@ def unknown_argument(method: Callable[..., Any], given: Mapping[str, Any], train
     own, trainers = _EPOCHS.get(name, name), inspect.signature(trainer).parameters
     call = f"trainer.{verb}(module, "
     if name in REMOVED:
+        method: The method.
         hint, fix = f" Its replacement: {REMOVED[name][0]}.", REMOVED[name][1].replace("{value}", written)
     elif own in trainers:
+    if not given:
+        return
         hint, fix = f" It is an argument of {trainer.__name__}.", f"{trainer.__name__}({own}={written})"
     elif name in _OF_DATA_MODULE:
         stage = {"fit": "train", "validate": "val"}.get(verb, verb)
@@ -166,7 +168,7 @@ def unknown_argument(method: Callable[..., Any], given: Mapping[str, Any], train
         hint, fix = " It is an argument of a loader.", f"{call}DataLoader(dataset, {name}={written}))"
     else:
         hint, fix = f" Did you mean {near!r}?" * bool(near), f"{call}{near}={written})" if near else "leave it out."
-    return ArgumentTypeError(
+    raise ArgumentTypeError(
         f"trainer.{verb}() got an unknown argument `{name}={shown}`.{hint}",
         expected=f"an argument among {', '.join(known)}.",
         fix=fix,

@@ -10,7 +10,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import torch
+
 from lightlib import loggers, registry
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.accelerators.resolve import choose
 from lightlib.core.progress.plan import Intervals, Plan
 from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
 from lightlib.core.setup.signatures import LOGGER_METHODS, check_signatures
@@ -76,6 +80,17 @@ def environment_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any
 
 def _named(environment: Any) -> str:
     return repr(environment) if isinstance(environment, str) else type(environment).__name__
+def hardware_of(
+    accelerator: Any, devices: Any, num_nodes: int, plugins: Any
+) -> tuple[Accelerator, list[torch.device], Environment]:
+    """Return the accelerator, this machine's devices, and the ranks of this process."""
+    chosen, used = choose(accelerator, devices)
+    environment = environment_of(devices, used, num_nodes, plugins)
+    if devices == "auto" and environment.local_size != len(used):
+        chosen, used = choose(chosen, environment.local_size)
+    return chosen, used, environment
+
+
 
 
 def is_environment(plugin: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from lightlib import report
+from lightlib import paths, report
 from lightlib.core.progress.plan import Intervals
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
 
@@ -81,6 +81,15 @@ def _intervals(name: str, value: Sequence[Any]) -> Intervals:
 
 
 def refuse_intervals_within_epochs(interval: Intervals, across: bool) -> None:
+def root_folder(given: Any) -> str:
+    """Return `default_root_dir` as an absolute path or an address."""
+    if given is not None and not isinstance(given, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"default_root_dir is {shown(given)}.", expected="a path.", fix="Trainer(default_root_dir='runs')"
+        )
+    return paths.resolve(os.path.expanduser(os.fspath(given or os.getcwd())))
+
+
     """Refuse intervals in batches that change unless they are counted over the entire run."""
     if not across:
         raise MisconfigurationException(

@@ -33,6 +33,16 @@ class Media(ABC):
         """Return the content of a file."""
 
 
+def check_media(name: str, media: Any) -> None:
+    """Refuse a value that is no media."""
+    if not isinstance(media, Media):
+        raise ArgumentTypeError(
+            f"trainer.log_media({name!r}, …) got a {type(media).__name__}.",
+            expected="an Image, Figure, Histogram, Text, Table or Audio of lightlib.loggers.media.",
+            fix=f"trainer.log_media({name!r}, Image(tensor))",
+        )
+
+
 class Image(Media):
     """An image.
 
