@@ -19,6 +19,7 @@ from typing import Any
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest
 from lightlib.index import INDEX
+from lightlib.owner import owner
 
 __all__ = ["BUILT_IN", "entry_points", "get", "names", "path", "register", "substitute_by", "substituted", "unregister"]
 
@@ -181,7 +182,7 @@ def path(group: str, name: str) -> str:
         return plugins[name].value.partition("[")[0].strip()
     kind = "strategy" if group == "strategies" else group.removesuffix("s")
     argument, near = _ARGUMENTS.get(group), closest(name, names(group))
-    fix = f"Trainer({argument}={near!r})" if near and argument else ""
+    fix = f"{owner()}({argument}={near!r})" if near and argument else ""
     raise UnknownNameError(kind, name, names(group), fix=fix)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from lightlib.errors import MisconfigurationException
+from lightlib.owner import owner
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -82,7 +83,7 @@ class Accelerator(ABC):
     @staticmethod
     def why_unavailable() -> tuple[str, str]:
         """Return where such a device was looked for, and how to fix it when there is none."""
-        return "its is_available() returned False", "Trainer(accelerator='auto')"
+        return "its is_available() returned False", f"{owner()}(accelerator='auto')"
 
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current one of this process, before anything is put on it."""
@@ -93,7 +94,7 @@ class Accelerator(ABC):
             raise MisconfigurationException(
                 f"The {self.name().upper()} accelerator was given the device {str(device)!r}.",
                 expected=f"a device of type {kind!r}.",
-                fix=f"Trainer(accelerator={device.type!r})",
+                fix=f"{owner()}(accelerator={device.type!r})",
             )
 
     def setup(self, trainer: Trainer) -> None:

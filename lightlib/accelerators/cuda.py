@@ -18,6 +18,7 @@ from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.owner import owner
 from lightlib.report import PossibleUserWarning, warn
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
@@ -72,13 +73,13 @@ class CUDAAccelerator(Accelerator):
             + ("not set" if visible is None else repr(visible))
         )
         if not built_for:
-            fix = "install a torch build with CUDA (pytorch.org/get-started/locally), or Trainer(accelerator='cpu')."
+            fix = f"install a torch build with CUDA (pytorch.org/get-started/locally), or {owner()}(accelerator='cpu')."
         elif not driver:
-            fix = "install the GPU's driver, or start the container with its GPUs, or Trainer(accelerator='cpu')."
+            fix = f"install the GPU's driver, or start the container with its GPUs, or {owner()}(accelerator='cpu')."
         elif visible is not None:
-            fix = "unset CUDA_VISIBLE_DEVICES or name the GPUs that are there, or Trainer(accelerator='cpu')."
+            fix = f"unset CUDA_VISIBLE_DEVICES or name the GPUs that are there, or {owner()}(accelerator='cpu')."
         else:
-            fix = "see whether nvidia-smi lists a GPU and the driver is new enough, or Trainer(accelerator='cpu')."
+            fix = f"see whether nvidia-smi lists a GPU and the driver is new enough, or {owner()}(accelerator='cpu')."
         return what, fix
 
     def setup_device(self, device: torch.device) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.owner import owner
 
 _EXPECTED = "an int >= 1 (how many), -1 or 'auto' (all), a list of indices [0, 2], or a string '2', '0,2' or '-1'."
-_FIX = "Trainer(devices='auto'), devices=2 for two of them, or devices=[0, 2] for these two."
+
+
+def _fix() -> str:
+    return f"{owner()}(devices='auto'), devices=2 for two of them, or devices=[0, 2] for these two."
 
 
 def process_count(devices: object) -> int:
@@ -19,7 +23,7 @@ def process_count(devices: object) -> int:
     raise (MisconfigurationException if has_meaning_elsewhere else ArgumentTypeError)(
         f"devices={devices!r} was given for the CPU.",
         expected="a number of processes: an int >= 1 or a numeric string. CPUs have no indices, and there is no 'all'.",
-        fix="Trainer(accelerator='cpu', devices=1)",
+        fix=f"{owner()}(accelerator='cpu', devices=1)",
     )
 
 
@@ -43,7 +47,7 @@ def device_indices(devices: object, available: int, kind: str) -> list[int]:
         raise MisconfigurationException(
             f"devices={devices!r} asks for no {kind} device at all.",
             expected=_EXPECTED,
-            fix="Trainer(devices='auto'), or Trainer(accelerator='cpu') to train on the CPU.",
+            fix=f"{owner()}(devices='auto'), or {owner()}(accelerator='cpu') to train on the CPU.",
         )
     _check(indices, devices, available, kind)
     return indices
@@ -54,28 +58,28 @@ def _check(indices: list[int], devices: object, available: int, kind: str) -> No
         raise MisconfigurationException(
             f"devices={devices!r} names a {kind} device more than once.",
             expected="every index once.",
-            fix=f"Trainer(devices={sorted(set(indices))})",
+            fix=f"{owner()}(devices={sorted(set(indices))})",
         )
     missing = [str(index) for index in indices if not 0 <= index < available]
     if missing:
         raise MisconfigurationException(
             f"devices={devices!r} names {kind} device {', '.join(missing)}, but this machine has {available} of them.",
             expected=f"indices from 0 to {available - 1}.",
-            fix=f"Trainer(devices={list(range(available))}), or devices='auto' for all.",
+            fix=f"{owner()}(devices={list(range(available))}), or devices='auto' for all.",
         )
 
 
 def _no_such_count(devices: object, count: int | None, available: int, kind: str) -> MisconfigurationException:
     if count is None and not isinstance(devices, str):
-        return ArgumentTypeError(f"devices={devices!r} is a {type(devices).__name__}.", expected=_EXPECTED, fix=_FIX)
+        return ArgumentTypeError(f"devices={devices!r} is a {type(devices).__name__}.", expected=_EXPECTED, fix=_fix())
     if count is None or count < 0:
         return MisconfigurationException(
-            f"devices={devices!r} has no meaning for {kind} devices.", expected=_EXPECTED, fix=_FIX
+            f"devices={devices!r} has no meaning for {kind} devices.", expected=_EXPECTED, fix=_fix()
         )
     return MisconfigurationException(
         f"devices={devices!r} asks for {count} {kind} devices, but this machine has {available}.",
         expected=f"at most {available}.",
-        fix=f"Trainer(devices={available}), or devices='auto' for all.",
+        fix=f"{owner()}(devices={available}), or devices='auto' for all.",
     )
 
 
@@ -100,6 +104,6 @@ def _indices(devices: object) -> list[int] | None:
         raise ArgumentTypeError(
             f"devices={devices!r} holds {wrong[0]!r}, a {type(wrong[0]).__name__}.",
             expected="a list of device indices, all of them ints.",
-            fix="Trainer(devices=[0, 1])",
+            fix=f"{owner()}(devices=[0, 1])",
         )
     return list(devices)

@@ -11,6 +11,7 @@ import torch
 from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
+from lightlib.owner import owner
 
 
 class MPSAccelerator(Accelerator):
@@ -57,7 +58,7 @@ class MPSAccelerator(Accelerator):
         built = "with" if torch.backends.mps.is_built() else "without"
         return (
             f"torch {torch.__version__} is built {built} MPS; the system is {system}",
-            "use an Apple machine with a recent macOS, or Trainer(accelerator='cpu').",
+            f"use an Apple machine with a recent macOS, or {owner()}(accelerator='cpu').",
         )
 
     def setup_device(self, device: torch.device) -> None:

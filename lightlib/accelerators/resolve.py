@@ -10,6 +10,7 @@ from lightlib import registry
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.lookup import by_priority, made
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
+from lightlib.owner import owner
 from lightlib.report import info
 
 _NOT_SUPPORTED = ("tpu", "hpu", "xla")
@@ -67,9 +68,9 @@ def _accelerator(accelerator: object) -> Accelerator:
             if isinstance(accelerator, type)
             else f"accelerator is {accelerator!r} ({type(accelerator).__name__}).",
             expected="a name such as 'auto', 'cpu', 'gpu', 'cuda' or 'mps', or an Accelerator instance.",
-            fix=f"Trainer(accelerator={accelerator.__name__}())"
+            fix=f"{owner()}(accelerator={accelerator.__name__}())"
             if isinstance(accelerator, type) and issubclass(accelerator, Accelerator)
-            else "Trainer(accelerator='auto')",
+            else f"{owner()}(accelerator='auto')",
         )
     if accelerator == "auto":
         return next(known for known in by_priority() if known.is_available())
@@ -111,11 +112,11 @@ def _unknown(name: str) -> MisconfigurationException:
         return MisconfigurationException(
             f"accelerator={name!r} names one device.",
             expected="a kind of device; `devices` selects among them.",
-            fix=f"Trainer(accelerator={kind!r}, devices={devices})",
+            fix=f"{owner()}(accelerator={kind!r}, devices={devices})",
         )
     known = ["auto", "gpu", *registry.names("accelerators")]
     meant = name.strip().lower()
-    fix = f"Trainer(accelerator={meant if meant in known else closest(meant, known, 'auto')!r})"
+    fix = f"{owner()}(accelerator={meant if meant in known else closest(meant, known, 'auto')!r})"
     return UnknownNameError("accelerator", name, known, fix=fix)
 
 

@@ -45,7 +45,7 @@ def state_of(state: TrainerState, run: Run | None) -> TrainerState:
 
 
 def saver_of(run: Run | None) -> Saver:
-    """Return what writes the checkpoints of a run."""
+    """Return the object that writes the checkpoints of a run."""
     if run is None:
         raise MisconfigurationException(
             "save_checkpoint was called before any run.",

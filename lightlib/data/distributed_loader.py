@@ -19,6 +19,7 @@ from lightlib import report
 from lightlib.data.resumable_loader import copied_loader, in_data_order
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.data.sharding import DataShard, is_sharded_by_user
+from lightlib.owner import owner
 from lightlib.samplers.distributed import DistributedSamplerWrapper, UnrepeatedDistributedSamplerWrapper
 
 PREDICTION, FABRIC = "predict", "fabric"
@@ -101,7 +102,7 @@ def _with_sampler(loader: Any, sampler: Any, stage: str) -> Any:
         report.info_once(
             f"{stage.capitalize()} data: {type(batches).__name__} cannot be made again with a distributed sampler, so "
             "each process reads every batch of it and keeps its share. Give it the attributes that __init__ takes, or "
-            "shard in it and use Trainer(use_distributed_sampler=False)."
+            f"shard in it and use {owner().loaders}use_distributed_sampler=False)."
         )
         return loader
     return copied_loader(loader, batch_sampler=own)

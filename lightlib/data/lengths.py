@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lightlib.data.sharding import ShardedSampler
 from lightlib.errors import MisconfigurationException
+from lightlib.owner import owner
 
 
 def limited(total: float, limit: float, argument: str, name: str) -> float:
@@ -70,7 +71,7 @@ def refuse_other_ends(numbers: dict[int, int]) -> None:
             f"The processes have different numbers of training batches: {listed}.",
             expected="the same stream on every rank, which keeps its share of the batches.",
             fix="make the stream independent of the rank; if each rank has a stream of its own, "
-            "Trainer(use_distributed_sampler=False) reads it unchanged and ends the epoch with the shortest.",
+            f"{owner().loaders}use_distributed_sampler=False) reads it unchanged and ends the epoch with the shortest.",
         )
 
 

@@ -16,6 +16,7 @@ from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.data.workers import users_own
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.watch import Watch
+from lightlib.owner import owner
 
 _WORLD_SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"), ("rank", "_rank")
 _SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed
@@ -140,7 +141,7 @@ class ShardedBatchSampler(ShardedSampler):
             report.info_once(
                 f"{name.capitalize()} data: every process reads the entire {kind_of(items)} and keeps one batch in "
                 f"{share.size}. To read less, shard in the data set itself (by trainer.global_rank and "
-                "trainer.world_size) and use Trainer(use_distributed_sampler=False)."
+                f"trainer.world_size) and use {owner().loaders}use_distributed_sampler=False)."
             )
 
     def __iter__(self) -> Iterator[Any]:
@@ -177,18 +178,18 @@ def is_sharded_by_user(loader: Any, share: DataShard, name: str) -> bool:
         return True
     attributes = ("sampler", "batch_sampler", "dataset")
     sampler, batches, data = (getattr(loader, attribute, None) for attribute in attributes)
-    for owner in (sampler, batches, getattr(batches, "sampler", None), data, loader):
-        size, rank = world_size_of(owner), _first_int(owner, _RANKS)
+    for holder in (sampler, batches, getattr(batches, "sampler", None), data, loader):
+        size, rank = world_size_of(holder), _first_int(holder, _RANKS)
         if size is None or rank is None:
             continue
         if (rank, size) != (share.rank, share.size):
-            kind = type(owner).__name__
+            kind = type(holder).__name__
             raise MisconfigurationException(
                 f"The {name} loader has a {kind} for rank {rank} of {size}, but this process reads shard {share.rank} "
                 f"of {share.size}.",
                 expected=f"num_replicas={share.size}, rank={share.rank}: the strategy's data_size and data_rank.",
                 fix=f"remove the {kind}: lightlib shards the data without it; or use "
-                "Trainer(use_distributed_sampler=False).",
+                f"{owner().loaders}use_distributed_sampler=False).",
             )
         return True
     roots = {cls.__module__.split(".")[0] for cls in (*type(data).__mro__, *type(loader).__mro__)}

@@ -9,9 +9,10 @@ from typing import Any, TypeVar, cast
 
 from lightlib.core.setup.arguments import checked_call
 from lightlib.errors import MisconfigurationException
-from lightlib.fabric.words import in_words_of_fabric
+from lightlib.fabric.refusals import OWNER
+from lightlib.owner import owned_by
 
-LAUNCHED_BY_COMMAND = "LIGHTLIB_FABRIC_RUN"
+LAUNCHED_BY_COMMAND = "LIGHTLIB_OWNER_RUN"
 OPTIONS = ("accelerator", "strategy", "devices", "num_nodes", "precision")
 Init = TypeVar("Init", bound=Callable[..., None])
 
@@ -22,7 +23,7 @@ def checked_arguments(init: Init) -> Init:
 
     @functools.wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        with in_words_of_fabric():
+        with owned_by(OWNER):
             _refuse_conflict(kwargs)
             checked_as_trainers(self, *args, **kwargs)
 

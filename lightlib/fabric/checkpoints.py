@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,12 +20,9 @@ from lightlib.core.resume.save import write
 from lightlib.data.seed import part_random_numbers, rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, nearest, shown
 from lightlib.fabric.loader import FabricLoader
+from lightlib.fabric.placed_objects import PlacedObjects
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
-from lightlib.precision.scaler import Scaler
-
-if TYPE_CHECKING:
-    from lightlib.fabric.setting_up import SettingUp
-    from lightlib.strategies.strategy import Strategy
+from lightlib.strategies.strategy import Strategy
 
 _FABRIC = "fabric"  # the entry of a Fabric within `OURS`
 _PARTS = ("state_dict", "optimizer_states", "values")  # of a directory: the first two may be sharded
@@ -33,8 +30,7 @@ _PARTS = ("state_dict", "optimizer_states", "values")  # of a directory: the fir
 
 # writing
 def save(
-    fabric: SettingUp,
-    scaler: Scaler | None,
+    placed: PlacedObjects,
     path: Any,
     state: Any,
     filters: Any,
@@ -44,7 +40,7 @@ def save(
     _check_path("save", path)
     check_state("save", state)
     check_filters(filters, state)
-    strategy, kind = fabric.strategy, fabric.strategy.checkpoint_format
+    strategy, kind = placed.strategy, placed.strategy.checkpoint_format
     parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
     names: dict[str, list[list[str]]] = {}
     for key, value in state.items():
@@ -55,7 +51,7 @@ def save(
         if chosen is not None and isinstance(saved, Mapping):
             saved = {name: entry for name, entry in saved.items() if chosen(name, entry)}
         parts[part][key] = saved
-    entry = {"keys": list(state), "optimizer_names": names, **_to_resume(fabric, scaler, state)}
+    entry = {"keys": list(state), "optimizer_names": names, **_to_resume(placed, state)}
     ours = {"format": FORMAT, "torch": str(torch.__version__), "world_size": strategy.world_size, _FABRIC: entry}
     flat = {key: part[key] for key in state for part in parts.values() if key in part}
     content = {**(parts if kind == "directory" else flat), OURS: ours}
@@ -91,23 +87,22 @@ def _without_names(state: dict[str, Any], optimizer: FabricOptimizer) -> tuple[d
     return ({**state, "param_groups": plain} if groups else state), held
 
 
-def _to_resume(fabric: SettingUp, scaler: Scaler | None, state: Mapping[str, Any]) -> dict[str, Any]:
+def _to_resume(placed: PlacedObjects, state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rest of the state for an exact resume; random numbers only with a loader."""
-    entry: dict[str, Any] = {"scaler": {} if scaler is None else scaler.state_dict()}
+    entry: dict[str, Any] = {"scaler": {} if placed.scaler is None else placed.scaler.state_dict()}
     modules = {key: vars(value)["_placement"].strategy for key, value in state.items() if _is_module(value)}
     entry["strategies"] = {key: saved for key, strategy in modules.items() if (saved := strategy.state_dict())}
-    local: dict[str, Any] = {"place": fabric.strategy.data_place}
+    local: dict[str, Any] = {"place": placed.strategy.data_place}
     local["buffers"] = {key: found for key, strategy in modules.items() if (found := strategy.own_buffers())}
     if any(isinstance(value, FabricLoader) for value in state.values()):
-        local["rng"] = {**rng_state(), **fabric.accelerator.rng_state()}
-    entry["ranks"] = fabric.strategy.collectives.all_gather_object(local)
+        local["rng"] = {**rng_state(), **placed.strategy.accelerator.rng_state()}
+    entry["ranks"] = placed.strategy.collectives.all_gather_object(local)
     return entry
 
 
 # reading
 def load(
-    fabric: SettingUp,
-    scaler: Scaler | None,
+    placed: PlacedObjects,
     path: Any,
     state: Any,
     strict: bool,
@@ -115,13 +110,13 @@ def load(
 ) -> dict[str, Any]:
     """Restore the objects in `state`, and return the rest of the checkpoint; see `Fabric.load`."""
     _check_path("load", path)
-    content = _read(fabric, path, weights_only)
+    content = _read(placed, path, weights_only)
     entry = unpacked(content)
     if not state:
         return {key: read_tensors(value) for key, value in content.items()}
     check_state("load", state)
-    restore(path, content, state, strict, fabric.strategy, entry.get("optimizer_names", {}))
-    _resume(fabric, scaler, state, entry)
+    restore(path, content, state, strict, placed.strategy, entry.get("optimizer_names", {}))
+    _resume(placed, state, entry)
     return {key: read_tensors(value) for key, value in content.items()}
 
 
@@ -153,7 +148,7 @@ def restore(
                     state[key] = read_tensors(saved)
 
 
-def load_raw(fabric: SettingUp, path: Any, obj: Any, strict: bool, weights_only: bool | None) -> None:
+def load_raw(placed: PlacedObjects, path: Any, obj: Any, strict: bool, weights_only: bool | None) -> None:
     """Load the state of one module or optimizer; see `Fabric.load_raw`."""
     _check_path("load_raw", path)
     if not isinstance(obj, (FabricModule, nn.Module, Optimizer)):
@@ -162,7 +157,7 @@ def load_raw(fabric: SettingUp, path: Any, obj: Any, strict: bool, weights_only:
             expected="a module or an optimizer.",
             fix="fabric.load_raw('weights.pt', model); fabric.load reads several objects.",
         )
-    restore_one(path, _read(fabric, path, weights_only), obj, strict)
+    restore_one(path, _read(placed, path, weights_only), obj, strict)
 
 
 def restore_one(path: Any, content: dict[str, Any], obj: Any, strict: bool) -> None:
@@ -172,19 +167,19 @@ def restore_one(path: Any, content: dict[str, Any], obj: Any, strict: bool) -> N
         _load_tensors(obj, content, strict, None)
 
 
-def _read(fabric: SettingUp, path: Any, weights_only: bool | None) -> dict[str, Any]:
+def _read(placed: PlacedObjects, path: Any, weights_only: bool | None) -> dict[str, Any]:
     """Return the content on every process, or raise the first error on all of them."""
     content: dict[str, Any] = {}
     error: CheckpointError | None = None
     try:
-        store = fabric.strategy.extension.store
+        store = placed.strategy.extension.store
         if store is not None:
             content = store.load(os.fspath(path), weights_only)
         else:
             content = formats.read(os.fspath(path), "cpu", trust=formats.is_trusted(weights_only))
     except CheckpointError as raised:
         error = raised.with_traceback(None)
-    errors = fabric.strategy.collectives.all_gather_object(error)
+    errors = placed.strategy.collectives.all_gather_object(error)
     first = next((one for one in errors if one is not None), None)
     if first is not None:
         raise first
@@ -248,11 +243,12 @@ def _of_this_rank(saved: dict[str, Any], strategy: Strategy) -> dict[str, Any]:
     return saved
 
 
-def _resume(fabric: SettingUp, scaler: Scaler | None, state: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+def _resume(placed: PlacedObjects, state: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
     """Restore the rest of the state for an exact resume."""
+    scaler = placed.scaler
     if scaler is not None and entry.get("scaler") and any(type(v) is FabricOptimizer for v in state.values()):
         scaler.load_state_dict(entry["scaler"])
-    ranks, strategy = entry.get("ranks") or [], fabric.strategy
+    ranks, strategy = entry.get("ranks") or [], placed.strategy
     places = strategy.collectives.all_gather_object(strategy.data_place)
     same = places == [one["place"] for one in ranks]
     local: dict[str, Any] = ranks[strategy.global_rank if strategy.world_size > 1 else 0] if same else {}
@@ -265,7 +261,7 @@ def _resume(fabric: SettingUp, scaler: Scaler | None, state: Mapping[str, Any], 
         return
     if "rng" in local:
         set_rng_state(local["rng"])
-        fabric.accelerator.set_rng_state(local["rng"])
+        strategy.accelerator.set_rng_state(local["rng"])
     elif ranks and "rng" in ranks[0]:
         part_random_numbers(ranks[0]["rng"], strategy.data_place)
 

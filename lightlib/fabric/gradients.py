@@ -14,9 +14,9 @@ from torch.nn.utils import clip_grad_norm_
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.fabric.placement import Placement
-from lightlib.fabric.refusals import needs_model, without_graph
-from lightlib.fabric.words import in_words_of_fabric
+from lightlib.fabric.refusals import OWNER, needs_model, without_graph
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
+from lightlib.owner import owned_by
 from lightlib.precision.precision import Precision
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.strategy import Strategy
@@ -87,7 +87,7 @@ class Limits:
 
 def clip(scaler: Scaler | None, strategy: Strategy, inner: Any, limits: Limits) -> Tensor | None:
     """Clip the gradients of the optimizer `inner`, which the strategy steps; see `Fabric.clip_gradients`."""
-    with in_words_of_fabric():
+    with owned_by(OWNER):
         if scaler is not None:
             scaler.unscale(inner)
         if limits.clip_val is not None:

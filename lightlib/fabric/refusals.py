@@ -12,8 +12,16 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightlib.core.optimization.window import unusable
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.owner import Owner
 from lightlib.strategies.strategy import Strategy
 
+OWNER = Owner(
+    name="Fabric",
+    noun="Fabric",
+    logger="loggers",
+    loaders="fabric.setup_dataloaders(loader, ",
+    backward="fabric.backward(loss)",
+)
 # What a strategy's axis does to a batch cannot be undone between a forward and a backward pass of the user's.
 _AROUND_STEPS = {
     "pipeline": "the schedule of a pipeline calls forward and backward itself, once for each micro-batch",

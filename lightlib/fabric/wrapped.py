@@ -16,7 +16,8 @@ from lightlib.core.optimization.optimizers import zeroing
 from lightlib.core.run.step_notes import explain_dtypes
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.fabric.loader import FabricLoader
-from lightlib.fabric.words import in_words_of_fabric
+from lightlib.fabric.refusals import OWNER
+from lightlib.owner import owned_by
 from lightlib.precision.context import cast_floating
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.state import has_dtensors
@@ -272,7 +273,7 @@ class FabricOptimizer:
             if self._scaler is None:
                 optimizer.step(**options)
             else:
-                with in_words_of_fabric():
+                with owned_by(OWNER):
                     self._scaler.step(optimizer)
         else:
             output = optimizer.step(**options) if closure is None else optimizer.step(closure, **options)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from lightlib.errors import MisconfigurationException
+from lightlib.owner import owner
 from lightlib.precision.precision import Applies
 
 
@@ -44,5 +45,5 @@ def check_layers(name: str, strategy: Applies) -> None:
         raise MisconfigurationException(
             f"precision={name!r} was given with {type(strategy).__name__}, which shards or divides layers.",
             expected="a strategy in which each process has all parameters, since this precision replaces layers.",
-            fix="Trainer(strategy='ddp') or one device, or another precision.",
+            fix=f"{owner()}(strategy='ddp') or one device, or another precision.",
         )

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
+from lightlib.owner import owner
 from lightlib.precision.chosen import (
     Inputs,
     Modules,
@@ -163,7 +164,7 @@ class Precision:
                 f"precision={self.name!r} with {self._chooses} was given with {type(strategy).__name__}, which shards "
                 "or divides layers and casts them itself.",
                 expected="a strategy in which each process has all parameters.",
-                fix=f"Trainer(strategy='ddp') or one device, or leave {self._chooses} out.",
+                fix=f"{owner()}(strategy='ddp') or one device, or leave {self._chooses} out.",
             )
 
     def convert(self, module: M) -> M:
@@ -270,7 +271,7 @@ def named(name: str | int) -> Precision:
         raise ArgumentTypeError(
             f"precision={name!r} is a {type(name).__name__}.",
             expected=f"one of {', '.join(map(repr, _NAMED))}, or a Precision.",
-            fix="Trainer(precision='bf16-mixed')",
+            fix=f"{owner()}(precision='bf16-mixed')",
         )
     full = _SHORT.get(str(name), str(name))
     substitute = registry.substituted("precision", full)
@@ -288,7 +289,7 @@ def named(name: str | int) -> Precision:
         known = {*_NAMED, *_SHORT, *registry.names("precision")}
         # never the name of a dtype with another number of bits
         near = closest(str(name), sorted(one for one in known if _bits(one) == _bits(str(name))))
-        raise UnknownNameError("precision", name, known, meant=near, fix=f"Trainer(precision={near or '32-true'!r})")
+        raise UnknownNameError("precision", name, known, meant=near, fix=f"{owner()}(precision={near or '32-true'!r})")
     made = registry.get("precision", full)()
     if not isinstance(made, Precision):
         raise ArgumentTypeError(

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.owner import owner
 from lightlib.precision.scaler_settings import HYSTERESIS, Settings, check_settings, made_of
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
@@ -135,7 +136,7 @@ class LossScaler:
             raise MisconfigurationException(
                 f"{type(optimizer).__name__} is to step, but the loss was never scaled ('16-mixed').",
                 expected="gradients of a loss that went through the scaler.",
-                fix="self.manual_backward(loss) instead of loss.backward().",
+                fix=f"{owner().backward} instead of loss.backward().",
             ) from error
         except ValueError as error:
             raise MisconfigurationException(
@@ -161,7 +162,7 @@ class LossScaler:
             raise MisconfigurationException(
                 f"{type(optimizer).__name__} is to step a second time, but no loss was scaled since its first step.",
                 expected="one step for each backward pass when the loss is scaled ('16-mixed').",
-                fix="self.manual_backward(loss) before each optimizer.step().",
+                fix=f"{owner().backward} before each optimizer.step().",
             )
         self.unscale(optimizer)
         stepped: list[bool] = []

@@ -14,6 +14,7 @@ from torch import nn
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.owner import owner
 from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.layers import LayersInstead, check_layers
 from lightlib.precision.precision import AUTOCAST_DTYPES, Applies, Precision
@@ -84,7 +85,7 @@ class TransformerEnginePrecision(Precision):
             raise MisconfigurationException(
                 f"precision={self.name!r} was given with the device {str(strategy.root_device)!r}.",
                 expected="a CUDA device, for which Transformer Engine is written.",
-                fix="Trainer(accelerator='cuda'), or precision='bf16-mixed'.",
+                fix=f"{owner()}(accelerator='cuda'), or precision='bf16-mixed'.",
             )
 
     def convert(self, module: M) -> M:

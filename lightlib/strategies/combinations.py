@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.owner import owner
 from lightlib.strategies.axes.axis import Axis
 
 
@@ -27,14 +28,14 @@ def filled(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
             raise MisconfigurationException(
                 f"The sizes {shown} make {known} processes, but there are {world_size}.",
                 expected=f"sizes whose product is devices x num_nodes = {world_size}.",
-                fix=f"Trainer(devices={known}), or -1 in place of one size.",
+                fix=f"{owner()}(devices={known}), or -1 in place of one size.",
             )
         return dict(sizes)
     if world_size % known:
         raise MisconfigurationException(
             f"The sizes {shown} do not divide the {world_size} processes: {world_size} / {known} is no integer.",
             expected=f"fixed sizes whose product divides devices x num_nodes = {world_size}.",
-            fix=f"Trainer(devices={known * math.ceil(world_size / known)}), or smaller sizes.",
+            fix=f"{owner()}(devices={known * math.ceil(world_size / known)}), or smaller sizes.",
         )
     return {name: world_size // known if size == -1 else size for name, size in sizes.items()}
 

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
+from lightlib.owner import owner
 from lightlib.precision.precision import Precision
 from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.axis_arguments import transform_of
@@ -68,7 +69,7 @@ class SingleDeviceStrategy(Strategy):
             raise MisconfigurationException(
                 f"The strategy single_device got {len(devices)} devices.",
                 expected="one device.",
-                fix="Trainer(devices=1), or another strategy.",
+                fix=f"{owner()}(devices=1), or another strategy.",
             )
         super().use(accelerator, devices, precision, environment)
         self.world_size = 1  # there may be other processes, which this strategy ignores

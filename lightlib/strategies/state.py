@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from lightlib.checkpoint.directory.tensors import LazyTensor, read_tensors
 from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.owner import owner
 from lightlib.strategies.by_parameter import with_parameters
 from lightlib.tree import map_tensors
 
@@ -47,8 +48,8 @@ def refuse_placed(module: nn.Module) -> None:
     placement: _Placement | None = getattr(module, _MARK, None)
     if placement is not None and placement.is_sharded(module):
         raise MisconfigurationException(
-            f"{type(module).__name__} is sharded over processes by the strategy of another Trainer.",
-            expected="one Trainer for all fits of a module, or a newly built module.",
+            f"{type(module).__name__} is sharded over processes by the strategy of another {owner()}.",
+            expected=f"one {owner()} for all fits of a module, or a newly built module.",
             fix="use the same Trainer again; or save_checkpoint and load_from_checkpoint in between.",
         )
 

@@ -204,8 +204,8 @@ class InFabric:
         return called, list(stepped), scheduler
 
     def _clip(self, module: Any, optimizer: Any, limits: gradients.Limits) -> Any:
-        if self._fabric._scaler is not None:  # noqa: SLF001  lightlib's own, as below
-            self._fabric._scaler.unscale(optimizer)  # noqa: SLF001
+        if self._fabric._placed.scaler is not None:  # noqa: SLF001  lightlib's own, as below
+            self._fabric._placed.scaler.unscale(optimizer)  # noqa: SLF001
         if limits.clip_val is not None:
             self._strategy.clip_gradients_value(module, optimizer, clip_val=limits.clip_val)
             return None
@@ -277,24 +277,26 @@ class InFabric:
         """Return the optimizer to step."""
         if self.leaves_setup:
             return optimizer
-        return self._fabric._placements_of(optimizer)[0].strategy.optimizer(optimizer)  # noqa: SLF001
+        return self._fabric._placed.placements_of(optimizer)[0].strategy.optimizer(optimizer)  # noqa: SLF001
 
     def backward(self, tensor: Any, module: Any = None, *args: Any, **kwargs: Any) -> None:
         """Differentiate a loss."""
-        fabric = self._fabric
+        placed = self._fabric._placed  # noqa: SLF001
         placement = None if module is None else self._placement(module)
-        gradients.backward(fabric._placements, fabric._scaler, tensor, args, kwargs, placement)  # noqa: SLF001
+        gradients.backward(placed.placements, placed.scaler, tensor, args, kwargs, placement)
 
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Step an optimizer."""
-        wrapped = next((one for one in self._fabric._optimizers if one.optimizer is optimizer), None)  # noqa: SLF001
+        stepped = self._fabric._placed.optimizers  # noqa: SLF001
+        wrapped = next((one for one in stepped if one.optimizer is optimizer), None)
         if wrapped is not None:
             return FabricOptimizer.step(wrapped, closure, **kwargs)
         return optimizer.step(**kwargs) if closure is None else optimizer.step(closure, **kwargs)
 
     def clip(self, module: Any, optimizer: Any, limits: gradients.Limits) -> Any:
         """Clip the gradients of an optimizer."""
-        return gradients.clip(self._fabric._scaler, self._placement(module).strategy, optimizer, limits)  # noqa: SLF001
+        scaler = self._fabric._placed.scaler  # noqa: SLF001
+        return gradients.clip(scaler, self._placement(module).strategy, optimizer, limits)
 
     def module_init_context(self, empty_init: bool | None) -> AbstractContextManager[Any]:
         """Return a context that creates modules on the device, in the dtype of the precision."""
@@ -325,7 +327,7 @@ class InFabric:
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         """Return the state of an optimizer."""
-        placement = self._fabric._placements_of(optimizer)[0]  # noqa: SLF001
+        placement = self._fabric._placed.placements_of(optimizer)[0]  # noqa: SLF001
         if not isinstance(placement.strategy, Direct):
             state: dict[str, Any] = placement.strategy.by_lightlib.optimizer_state(optimizer)
             return state
@@ -337,17 +339,17 @@ class InFabric:
     def save_checkpoint(self, path: Any, state: Any, storage_options: Any = None, filter: Any = None) -> None:  # noqa: A002  Lightning's name
         """Write a checkpoint."""
         given = {name: self._rewrapped(value) for name, value in state.items()}
-        checkpoints.save(self._fabric, self._fabric._scaler, path, given, filter, storage_options)  # noqa: SLF001
+        checkpoints.save(self._fabric._placed, path, given, filter, storage_options)  # noqa: SLF001
 
     def load_checkpoint(
         self, path: Any, state: Any = None, strict: bool = True, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Restore the objects in `state`, and return the rest."""
         if isinstance(state, (nn.Module, Optimizer)):
-            checkpoints.load_raw(self._fabric, path, self._rewrapped(state), strict, weights_only)
+            checkpoints.load_raw(self._fabric._placed, path, self._rewrapped(state), strict, weights_only)  # noqa: SLF001
             return {}
         given = {name: self._rewrapped(value) for name, value in (state or {}).items()}
-        rest = checkpoints.load(self._fabric, self._fabric._scaler, path, given, strict, weights_only)  # noqa: SLF001
+        rest = checkpoints.load(self._fabric._placed, path, given, strict, weights_only)  # noqa: SLF001
         for name, value in given.items():
             if self._rewrapped(state[name]) is not value:
                 state[name] = value
@@ -355,7 +357,7 @@ class InFabric:
 
     def _placement(self, module: Any) -> Any:
         """Return the placement of a module that was set up."""
-        placements: list[Placement] = self._fabric._placements  # noqa: SLF001
+        placements: list[Placement] = self._fabric._placed.placements  # noqa: SLF001
         found = next((one for one in placements if module in (one.called, one.module)), None)
         if found is None:
             raise MisconfigurationException(

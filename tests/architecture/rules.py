@@ -25,7 +25,7 @@ ADDED = "lightlib_lightning"  # a package that `lightlib` does not know
 ORDER = (
     "version | start_folder | index",
     "lazy | safe_files | signatures | torch_private | tree",
-    "errors > paths > report > conventions > registry > translations",
+    "owner > errors > paths > report > conventions > registry > translations",
     "accelerators | pages",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | transforms | loggers.media > loggers > loggers.services",

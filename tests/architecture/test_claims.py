@@ -112,6 +112,7 @@ class TestArgumentsOfLightning1:
     def test_the_fix_is_python_that_runs(self, name: str) -> None:
         place, fix = {**arguments.REMOVED, **arguments.ELSEWHERE}[name]
         code = fix.replace("{value}", repr(VALUES.get(name, True))).rstrip(".")
+        code = code.replace("{owner}", "Trainer").replace("{loaders}", "Trainer(")
         calls = re.findall(r"Trainer\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", code)
         if place == "no replacement":
             assert fix.startswith("leave it out: ")

@@ -108,8 +108,8 @@ class TestOneDevice:
         other = L.Fabric(accelerator="cpu", devices=1, precision=precision)
         again = trained(other, 1)
         other.load("run.ckpt", again)
-        assert other._scaler.state_dict() == fabric._scaler.state_dict()
-        assert other._scaler.state_dict()["scale"] == 16.0
+        assert other._placed.scaler.state_dict() == fabric._placed.scaler.state_dict()
+        assert other._placed.scaler.state_dict()["scale"] == 16.0
 
     @pytest.mark.parametrize(
         ("call", "words"),

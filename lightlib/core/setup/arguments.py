@@ -13,22 +13,24 @@ from typing import Any, TypeVar, cast
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, LightlibError, closest, nearest
+from lightlib.owner import owner
 
 Init = TypeVar("Init", bound=Callable[..., None])
 _NOTHING = "no replacement"
-# Arguments of Lightning 1.x with their replacement and the fix; `{value}` is the user's value.
+# Arguments of Lightning 1.x with their replacement and the fix; `{value}` is the user's value,
+# `{owner}` and `{loaders}` are the words of the owner.
 REMOVED: dict[str, tuple[str, str]] = {
-    "gpus": ("`accelerator` and `devices`", "Trainer(accelerator='gpu', devices={value})"),
+    "gpus": ("`accelerator` and `devices`", "{owner}(accelerator='gpu', devices={value})"),
     "tpu_cores": (
         "`accelerator` and `devices`",
-        "Trainer(accelerator=…, devices={value}), with a package's accelerator",
+        "{owner}(accelerator=…, devices={value}), with a package's accelerator",
     ),
-    "num_processes": ("`accelerator` and `devices`", "Trainer(accelerator='cpu', devices={value})"),
+    "num_processes": ("`accelerator` and `devices`", "{owner}(accelerator='cpu', devices={value})"),
     "ipus": (_NOTHING, "leave it out: Lightning no longer supports IPUs."),
     "resume_from_checkpoint": ("`ckpt_path` of `fit`", "trainer.fit(module, ckpt_path={value})"),
     "auto_lr_find": ("a callback, or `lightlib.tuner.Tuner`", "Trainer(callbacks=[LearningRateFinder()])"),
     "auto_scale_batch_size": ("a callback, or `lightlib.tuner.Tuner`", "Trainer(callbacks=[BatchSizeFinder()])"),
-    "auto_select_gpus": ("`devices`", "Trainer(devices='auto')"),
+    "auto_select_gpus": ("`devices`", "{owner}(devices='auto')"),
     "checkpoint_callback": ("`enable_checkpointing`", "Trainer(enable_checkpointing={value})"),
     "weights_summary": ("`enable_model_summary` or a callback", "Trainer(callbacks=[ModelSummary(max_depth=1)])"),
     "progress_bar_refresh_rate": ("a callback", "Trainer(callbacks=[RichProgressBar(refresh_rate={value})])"),
@@ -45,9 +47,9 @@ REMOVED: dict[str, tuple[str, str]] = {
         "self.prepare_data_per_node = {value}",
     ),
     "stochastic_weight_avg": ("a callback", "Trainer(callbacks=[StochasticWeightAveraging(swa_lrs=0.01)])"),
-    "amp_backend": ("`precision`", "Trainer(precision='16-mixed')"),
-    "amp_level": ("`precision`", "Trainer(precision='16-mixed')"),
-    "replace_sampler_ddp": ("`use_distributed_sampler`", "Trainer(use_distributed_sampler={value})"),
+    "amp_backend": ("`precision`", "{owner}(precision='16-mixed')"),
+    "amp_level": ("`precision`", "{owner}(precision='16-mixed')"),
+    "replace_sampler_ddp": ("`use_distributed_sampler`", "{loaders}use_distributed_sampler={value})"),
     "multiple_trainloader_mode": ("CombinedLoader", "trainer.fit(module, CombinedLoader(loaders, mode={value}))"),
     "move_metrics_to_cpu": (_NOTHING, "leave it out: logged values on the CPU are plain numbers already."),
     "truncated_bptt_steps": ("manual optimization", "self.automatic_optimization = False in the module's __init__."),
@@ -96,10 +98,10 @@ def checked_call(init: Init, prefixes: tuple[str, ...] = _PREFIXES) -> Init:
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         if args:
             raise ArgumentTypeError(
-                f"Trainer got {len(args)} positional argument{'s' * (len(args) > 1)}: "
+                f"{owner()} got {len(args)} positional argument{'s' * (len(args) > 1)}: "
                 f"{', '.join(f'{arg!r:.40}' for arg in args)}.",
                 expected="keyword arguments only.",
-                fix=f"Trainer(max_epochs={args[0]!r})" if type(args[0]) is int else "Trainer(max_epochs=10)",
+                fix=_as_keyword(known, args[0]),
             )
         for name, value in kwargs.items():
             if name not in known:
@@ -114,27 +116,36 @@ def checked_call(init: Init, prefixes: tuple[str, ...] = _PREFIXES) -> Init:
     return cast(Init, checked)  # for type checkers it has the arguments of `init`
 
 
+def _as_keyword(known: list[str], value: Any) -> str:
+    name, example = ("max_epochs", 10) if "max_epochs" in known else ("devices", 2)
+    return f"{owner()}({name}={value if type(value) is int else example})"
+
+
+def _written(fix: str, value: str) -> str:
+    return fix.replace("{value}", value).replace("{owner}", owner().name).replace("{loaders}", owner().loaders)
+
+
 def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeError:
     shown = f"{value!r:.60}"
     if name in REMOVED:
         replacement, fix = REMOVED[name]
         return ArgumentTypeError(
-            f"Trainer got `{name}={shown}`, an argument that was removed in Lightning 2.0.",
+            f"{owner()} got `{name}={shown}`, an argument that was removed in Lightning 2.0.",
             expected=f"{replacement}.",
-            fix=fix.replace("{value}", shown),
+            fix=_written(fix, shown),
         )
     if name in ELSEWHERE:
         place, fix = ELSEWHERE[name]
         return ArgumentTypeError(
-            f"Trainer got an unknown argument `{name}={shown}`.",
+            f"{owner()} got an unknown argument `{name}={shown}`.",
             expected=f"{place}.",
-            fix=fix.replace("{value}", shown),
+            fix=_written(fix, shown),
         )
     near = get_close_matches(name, known, n=1)
     return ArgumentTypeError(
-        f"Trainer got an unknown argument `{name}={shown}`.{nearest(name, known)}",
-        expected="an argument of the Trainer." if near else f"an argument among {', '.join(known)}.",
-        fix=f"Trainer({near[0]}={shown})" if near else "correct the name or leave it out.",
+        f"{owner()} got an unknown argument `{name}={shown}`.{nearest(name, known)}",
+        expected=f"an argument of {owner().noun}." if near else f"an argument among {', '.join(known)}.",
+        fix=f"{owner()}({near[0]}={shown})" if near else "correct the name or leave it out.",
     )
 
 
@@ -143,8 +154,11 @@ def refuse_unknown(given: Mapping[str, Any], method: Callable[..., Any], trainer
 
     Args:
         given: The unknown arguments.
+        method: The method.
         trainer: The class, whose own arguments may be meant.
     """
+    if not given:
+        return
     (name, value), verb = next(iter(given.items())), method.__name__
     parameters = [each for each in inspect.signature(method).parameters.values() if each.name != "self"]
     known = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
@@ -154,11 +168,8 @@ def refuse_unknown(given: Mapping[str, Any], method: Callable[..., Any], trainer
     own, trainers = _EPOCHS.get(name, name), inspect.signature(trainer).parameters
     call = f"trainer.{verb}(module, "
     if name in REMOVED:
-        method: The method.
         hint, fix = f" Its replacement: {REMOVED[name][0]}.", REMOVED[name][1].replace("{value}", written)
     elif own in trainers:
-    if not given:
-        return
         hint, fix = f" It is an argument of {trainer.__name__}.", f"{trainer.__name__}({own}={written})"
     elif name in _OF_DATA_MODULE:
         stage = {"fit": "train", "validate": "val"}.get(verb, verb)
@@ -201,7 +212,7 @@ def _variables(known: list[str], given: Mapping[str, Any], prefixes: tuple[str, 
                 else f"Did you mean {prefix}{near[0].upper()}?"
             )
             report.warn(
-                f"The environment variable {variable}={os.environ[variable]!r} is not read: the Trainer has no "
+                f"The environment variable {variable}={os.environ[variable]!r} is not read: {owner().noun} has no "
                 f"argument `{name}`; {hint}",
                 report.PossibleUserWarning,
             )

@@ -23,6 +23,7 @@ from lightlib.launch.environment.detect import Environment, detect
 from lightlib.launch.environment.slurm import SLURMEnvironment
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.logger import DummyLogger, Logger
+from lightlib.owner import owner
 from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler
 from lightlib.strategies.plugin import StrategyPlugin
@@ -44,13 +45,14 @@ def strategy_of(given: Any, environment: Environment) -> Strategy:
             name = ("ddp_notebook" if hasattr(sys, "ps1") else "ddp") if several else "single_device"
         if name not in known:
             names = ("auto", *known)
-            raise UnknownNameError("strategy", given, names, fix=f"Trainer(strategy={closest(name, names, 'auto')!r})")
+            meant = closest(name, names, "auto")
+            raise UnknownNameError("strategy", given, names, fix=f"{owner()}(strategy={meant!r})")
         strategy: Strategy = registry.get("strategies", name)()
         return strategy
     raise ArgumentTypeError(
         f"strategy is {shown(given)}.",
         expected="a name or an instance of lightlib.strategies.Strategy.",
-        fix=_instance("strategy", given, Strategy) or "Trainer(strategy='auto')",
+        fix=_instance("strategy", given, Strategy) or f"{owner()}(strategy='auto')",
     )
 
 
@@ -78,8 +80,6 @@ def environment_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any
     return detect(None if devices == "auto" else len(chosen), num_nodes, given, automatic=len(chosen))
 
 
-def _named(environment: Any) -> str:
-    return repr(environment) if isinstance(environment, str) else type(environment).__name__
 def hardware_of(
     accelerator: Any, devices: Any, num_nodes: int, plugins: Any
 ) -> tuple[Accelerator, list[torch.device], Environment]:
@@ -91,6 +91,8 @@ def hardware_of(
     return chosen, used, environment
 
 
+def _named(environment: Any) -> str:
+    return repr(environment) if isinstance(environment, str) else type(environment).__name__
 
 
 def is_environment(plugin: Any) -> bool:
@@ -127,7 +129,7 @@ def plugins_of(given: Any, precision: Any) -> Any:
         raise MisconfigurationException(
             f"Two precisions were given: {', '.join(both)}.",
             expected="one of them.",
-            fix=f"Trainer(precision={precision!r})" if precision is not None else "leave out one.",
+            fix=f"{owner()}(precision={precision!r})" if precision is not None else "leave out one.",
         )
     return precisions[0] if precisions else precision
 
@@ -139,9 +141,10 @@ def arguments_of(strategy: Any, accelerator: Any, devices: Any, plugins: Any) ->
     for name, value in found.items():
         if name in given and value != "auto" and value is not given[name]:
             raise MisconfigurationException(
-                f"{name} is given twice: Trainer({name}={value!r}) and {type(strategy).__name__} with {given[name]!r}.",
+                f"{name} is given twice: {owner()}({name}={value!r}) and {type(strategy).__name__} with "
+                f"{given[name]!r}.",
                 expected="one of the two.",
-                fix=f"leave out Trainer({name}=…).",
+                fix=f"leave out {owner()}({name}=…).",
             )
     more = given.get("plugins", ())
     return (
@@ -205,9 +208,10 @@ def loggers_of(given: Any, root: str, fast: bool, base: type = Logger) -> list[A
             raise _only_for_fabric(logger)
         if not isinstance(logger, base):
             raise ArgumentTypeError(
-                f"logger is {shown(logger)}.",
+                f"{owner().logger} is {shown(logger)}.",
                 expected=f"True, False, a logger's name, or instances of lightlib.loggers.{base.__name__}.",
-                fix=_instance("logger", logger, base, "'logs'") or "Trainer(logger=CSVLogger('logs'))",
+                fix=_instance(owner().logger, logger, base, "'logs'")
+                or f"{owner()}({owner().logger}=CSVLogger('logs'))",
             )
         check_signatures(logger, base, LOGGER_METHODS)
     return several
@@ -254,7 +258,7 @@ def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str
     is_class = isinstance(given, type) and issubclass(given, base)
     if foreign := fix_for(given):
         return foreign
-    return f"Trainer({argument}={given.__name__}({arguments}))" if is_class else ""
+    return f"{owner()}({argument}={given.__name__}({arguments}))" if is_class else ""
 
 
 def plan_of(

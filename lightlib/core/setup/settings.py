@@ -15,6 +15,7 @@ import torch
 from lightlib import paths, report
 from lightlib.core.progress.plan import Intervals
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
+from lightlib.owner import owner
 
 T = TypeVar("T")
 
@@ -37,13 +38,13 @@ def integer(name: str, value: Any, least: int) -> int:
     expected = f"an int of at least {least}{meaning}."
     if isinstance(value, bool) or not isinstance(value, int):
         number = _as_int(value, least)
-        fix = f"Trainer({name}={max(least, 1) if number is None else number})"
+        fix = f"{owner()}({name}={max(least, 1) if number is None else number})"
         if name == "accumulate_grad_batches" and isinstance(value, Mapping):
             fix = f"Trainer(callbacks=[GradientAccumulationScheduler({value!r})])"
         raise ArgumentTypeError(f"{name} is {shown(value)}.", expected=expected, fix=fix)
     if value < least:
         raise MisconfigurationException(
-            f"{name} is {value}.", expected=expected, fix=f"Trainer({name}={-1 if least == -1 else max(least, 1)})"
+            f"{name} is {value}.", expected=expected, fix=f"{owner()}({name}={-1 if least == -1 else max(least, 1)})"
         )
     return value
 
@@ -80,7 +81,6 @@ def _intervals(name: str, value: Sequence[Any]) -> Intervals:
     return pairs
 
 
-def refuse_intervals_within_epochs(interval: Intervals, across: bool) -> None:
 def root_folder(given: Any) -> str:
     """Return `default_root_dir` as an absolute path or an address."""
     if given is not None and not isinstance(given, (str, os.PathLike)):
@@ -90,6 +90,7 @@ def root_folder(given: Any) -> str:
     return paths.resolve(os.path.expanduser(os.fspath(given or os.getcwd())))
 
 
+def refuse_intervals_within_epochs(interval: Intervals, across: bool) -> None:
     """Refuse intervals in batches that change unless they are counted over the entire run."""
     if not across:
         raise MisconfigurationException(

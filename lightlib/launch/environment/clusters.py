@@ -10,6 +10,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.environment.read_variables import Variables, integer, read_checked
 from lightlib.launch.environment.variables import KUBEFLOW, LSF, MPI, PLAIN, PMI, SLURM, TORCHRUN
+from lightlib.owner import owner
 
 _SHELLS = ("bash", "sh", "zsh", "interactive")
 
@@ -93,10 +94,10 @@ def by_machine(first: Environment, variables: Variables) -> Environment:
     size, nodes = first.local_size, first.num_nodes
     if "WORLD_SIZE" in variables and integer(variables, "WORLD_SIZE") != first.world_size:
         given = integer(variables, "WORLD_SIZE")
-        right = f"Trainer(num_nodes={given // size})" if given > size and given % size == 0 else "correct WORLD_SIZE"
+        right = f"{owner()}(num_nodes={given // size})" if given > size and given % size == 0 else "correct WORLD_SIZE"
         raise MisconfigurationException(
-            f"WORLD_SIZE={given} is set in the environment, but the Trainer has devices={size} and num_nodes={nodes}: "
-            f"{first.world_size} process{'es' if first.world_size > 1 else ''}.",
+            f"WORLD_SIZE={given} is set in the environment, but {owner().noun} has devices={size} and "
+            f"num_nodes={nodes}: {first.world_size} process{'es' if first.world_size > 1 else ''}.",
             expected="WORLD_SIZE = devices x num_nodes, or no WORLD_SIZE: NODE_RANK, devices and num_nodes are enough.",
             fix=f"{right}, or unset WORLD_SIZE.",
         )
@@ -105,9 +106,9 @@ def by_machine(first: Environment, variables: Variables) -> Environment:
     local_rank = integer(variables, "LOCAL_RANK")
     if not 0 <= local_rank < size:
         raise MisconfigurationException(
-            f"LOCAL_RANK={local_rank} is set in the environment, but the Trainer has devices={size}.",
+            f"LOCAL_RANK={local_rank} is set in the environment, but {owner().noun} has devices={size}.",
             expected="LOCAL_RANK from 0 to devices - 1, or no LOCAL_RANK: lightlib then starts the processes.",
-            fix=f"Trainer(devices={local_rank + 1}), or unset LOCAL_RANK.",
+            fix=f"{owner()}(devices={local_rank + 1}), or unset LOCAL_RANK.",
         )
     port = integer(variables, "MASTER_PORT")
     return replace(first.at(local_rank, port), name="NODE_RANK and LOCAL_RANK", address=variables["MASTER_ADDR"])

@@ -12,6 +12,7 @@ from lightlib.launch.environment import clusters
 from lightlib.launch.environment.environment import EXPORTED, Environment
 from lightlib.launch.environment.read_variables import Variables, check_arguments, integer, read, required
 from lightlib.launch.environment.variables import NAMES, OWN
+from lightlib.owner import owner
 
 __all__ = ["ENDED", "LAUNCHED", "PARENT", "Environment", "detect", "launcher_process", "local", "own", "started"]
 
@@ -118,9 +119,9 @@ def local(variables: Variables = os.environ, devices: int | None = None, num_nod
     node = integer(variables, "NODE_RANK") if several else 0
     if node >= num_nodes:
         raise MisconfigurationException(
-            f"NODE_RANK={node}, but the Trainer has num_nodes={num_nodes}.",
+            f"NODE_RANK={node}, but {owner().noun} has num_nodes={num_nodes}.",
             expected="NODE_RANK from 0 to num_nodes - 1.",
-            fix=f"Trainer(num_nodes={node + 1}), or count NODE_RANK from 0.",
+            fix=f"{owner()}(num_nodes={node + 1}), or count NODE_RANK from 0.",
         )
     return Environment(
         name="local",

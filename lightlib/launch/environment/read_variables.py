@@ -11,6 +11,7 @@ from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.environment.variables import TORCHRUN, Names
+from lightlib.owner import owner
 
 Variables = Mapping[str, str]
 _DEFAULT_PORT = 29500
@@ -70,7 +71,7 @@ def check_arguments(
             f"The Trainer has devices={devices}, but {names.title} has started {environment.local_size} "
             f"process{'es' if environment.local_size > 1 else ''} on this machine{f' ({counts})' if counts else ''}.",
             expected="one process for each device.",
-            fix=_either(f"Trainer(devices={environment.local_size})", names.devices_fix.format(devices=devices)),
+            fix=_either(f"{owner()}(devices={environment.local_size})", names.devices_fix.format(devices=devices)),
         )
     if num_nodes > 1 and num_nodes != environment.num_nodes:
         difference = f"The Trainer has num_nodes={num_nodes}, but {names.title} has started processes on"
@@ -80,7 +81,7 @@ def check_arguments(
         raise MisconfigurationException(
             f"{difference} {environment.num_nodes} ({environment.world_size} processes).",
             expected="the same number of machines.",
-            fix=_either(f"Trainer(num_nodes={environment.num_nodes})", names.nodes_fix.format(nodes=num_nodes)),
+            fix=_either(f"{owner()}(num_nodes={environment.num_nodes})", names.nodes_fix.format(nodes=num_nodes)),
         )
     return environment
 
@@ -132,11 +133,11 @@ def _local_size(names: Names, variables: Variables, size: int, devices: int | No
     per_node, rest = divmod(size, num_nodes)
     if rest or (devices is not None and devices != per_node):
         raise MisconfigurationException(
-            f"{names.size}={size} was found in the environment, but the Trainer has "
+            f"{names.size}={size} was found in the environment, but {owner().noun} has "
             f"{'' if devices is None else f'devices={devices} and '}num_nodes={num_nodes}.",
             expected=f"{names.size} = devices x num_nodes, or {' or '.join(names.local_size) or 'the tasks per node'} "
             "set for every process.",
-            fix=f"Trainer(devices={max(1, per_node)}), or {names.devices_fix.format(devices=devices or per_node)}.",
+            fix=f"{owner()}(devices={max(1, per_node)}), or {names.devices_fix.format(devices=devices or per_node)}.",
         )
     return per_node
 

@@ -13,6 +13,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.start import hydra
 from lightlib.launch.start.child import FOLLOW_PARENT
+from lightlib.owner import owner
 
 
 def is_shell() -> bool:
@@ -70,7 +71,7 @@ def _in_one_program(forked: str) -> str:
     if not forked:
         return ""
     spawned = forked.replace("notebook", "spawn").replace("fork", "spawn")
-    return f"Trainer(strategy={forked}) in a notebook, Trainer(strategy={spawned}) in a program, or "
+    return f"{owner()}(strategy={forked}) in a notebook, {owner()}(strategy={spawned}) in a program, or "
 
 
 def _file(main: ModuleType) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.start.program import is_interactive
+from lightlib.owner import owner
 
 
 def check_fork() -> None:
@@ -22,7 +23,7 @@ def check_fork() -> None:
         raise MisconfigurationException(
             f"The start method 'fork' was requested, which {sys.platform} does not have.",
             expected="'spawn', or a script.",
-            fix='Trainer(strategy="ddp_spawn"), or Trainer(strategy="ddp") in a script.',
+            fix=f'{owner()}(strategy="ddp_spawn"), or {owner()}(strategy="ddp") in a script.',
         )
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -30,7 +31,7 @@ def check_fork() -> None:
             "CUDA was already used in this process, and a fork of it cannot use CUDA.",
             expected="no tensor on a GPU and no call that initializes CUDA before the processes are started.",
             fix="restart, and move tensors to the GPU only within the Module; in a script use "
-            'Trainer(strategy="ddp") or "ddp_spawn".',
+            f'{owner()}(strategy="ddp") or "ddp_spawn".',
         )
 
 
@@ -52,7 +53,7 @@ def check_guard(method: str) -> None:
         f"The start method {method!r} imports {Path(file).name} again in each process, and line {line} of it, which "
         "starts them, is not guarded.",
         expected='the lines that start the training below `if __name__ == "__main__":`.',
-        fix='put them there, or use Trainer(strategy="ddp"), which needs no such line.',
+        fix=f'put them there, or use {owner()}(strategy="ddp"), which needs no such line.',
     )
 
 
@@ -65,14 +66,14 @@ def pickled(function: Callable[[int], Any], method: str) -> bytes:
             _what_fails(function),
             expected=f"picklable objects, which the start method {method!r} needs: no lambdas, no classes or functions "
             "defined in functions, no open files.",
-            fix='Trainer(strategy="ddp_fork"), which pickles nothing, or Trainer(strategy="ddp") in a script.',
+            fix=f'{owner()}(strategy="ddp_fork"), which pickles nothing, or {owner()}(strategy="ddp") in a script.',
         ) from error
     if (is_interactive() or not hasattr(sys.modules["__main__"], "__file__")) and b"__main__" in data:
         raise MisconfigurationException(
             f"The start method {method!r} was requested in a notebook or an interactive session, with classes or "
             "functions that are defined in it: a new process cannot import them.",
             expected="classes from a file that can be imported, or forked processes.",
-            fix='Trainer(strategy="ddp_notebook"), or write the classes to a file and import them.',
+            fix=f'{owner()}(strategy="ddp_notebook"), or write the classes to a file and import them.',
         )
     return data
 

@@ -25,6 +25,7 @@ from lightlib.launch.environment.environment import Environment, HeldPort, threa
 from lightlib.launch.start.child import Child, how_it_ended
 from lightlib.launch.start.folder import folder_of_program
 from lightlib.launch.start.program import check_one_machine, command_of_program
+from lightlib.owner import owner
 
 OnDeath = Callable[[int, int, str], None]
 
@@ -149,10 +150,10 @@ class SubprocessLauncher:
         requested, existing = self.environment, before.environment
         if (requested.world_size, requested.local_size) != (existing.world_size, existing.local_size):
             raise MisconfigurationException(
-                f"This Trainer requests {requested.world_size} processes, but this program has started "
+                f"This {owner()} requests {requested.world_size} processes, but this program has started "
                 f"{existing.world_size} for an earlier one.",
                 expected="the same number for every Trainer of a program: they are started once and reused.",
-                fix=f"Trainer(devices={existing.local_size}), or a separate program for this Trainer.",
+                fix=f"{owner()}(devices={existing.local_size}), or a separate program for this {owner()}.",
             )
         vars(self).update(vars(before))  # from now on the same processes and the same callbacks
         return existing

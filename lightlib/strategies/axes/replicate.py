@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.owner import owner
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.buckets import BucketOrder
 from lightlib.strategies.axes.hooks import communication_hook
@@ -105,7 +106,7 @@ class Replicate(Axis):
             raise MisconfigurationException(
                 f"{type(module).__name__} has no parameter that requires a gradient.",
                 expected="something to train, when the strategy averages gradients.",
-                fix="Trainer(devices=1), or unfreeze a parameter.",
+                fix=f"{owner()}(devices=1), or unfreeze a parameter.",
             )
 
     def apply(self, module: nn.Module, site: AxisContext) -> None:
@@ -246,7 +247,7 @@ def _naming_unused(error: RuntimeError, ddp: Any) -> MisconfigurationException |
     return MisconfigurationException(
         f"The last training step gave these parameters of {type(ddp.module.module).__name__} no gradient: {shown}.",
         expected="a loss that depends on every parameter that requires a gradient, which 'ddp' averages.",
-        fix="Trainer(strategy='ddp_find_unused_parameters_true') if that is intended; if it always is, freeze them: "
+        fix=f"{owner()}(strategy='ddp_find_unused_parameters_true') if that is intended; if it always is, freeze them: "
         "parameter.requires_grad_(False).",
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.owner import owner
 
 STAGES = (0, 1, 2, 3)
 DEVICES = ("cpu", "nvme", "none")
@@ -255,7 +256,7 @@ def resolved(
 
 def _conflict(configured: str, trainer: str, fix: str) -> MisconfigurationException:
     return MisconfigurationException(
-        f"DeepSpeedStrategy(config=…) has {configured}, and the Trainer {trainer}.",
+        f"DeepSpeedStrategy(config=…) has {configured}, and {owner().noun} {trainer}.",
         expected="one value in both.",
         fix=fix,
     )
@@ -268,7 +269,7 @@ def _fill_precision(whole: dict[str, Any], half: str | None, precision: str, sca
         enabled = own.setdefault("enabled", wanted)
         if bool(enabled) != wanted:
             right = name if enabled else "'32-true'"
-            fix = f"leave {section!r} out of the config, or Trainer(precision={right})"
+            fix = f"leave {section!r} out of the config, or {owner()}(precision={right})"
             raise _conflict(f"{section}: enabled={enabled!r}", f"precision={precision!r}", fix)
     if half == "fp16":
         whole["fp16"] = {**{name: scaling[name] for name in _SCALING if name in scaling}, **whole["fp16"]}
@@ -289,7 +290,7 @@ def _fill_batches(
         whole["train_micro_batch_size_per_gpu"] = micro or own or 1
         return
     if steps is not None and steps != accumulate:
-        fix = f"Trainer(accumulate_grad_batches={steps}), and leave it out of the config."
+        fix = f"{owner()}(accumulate_grad_batches={steps}), and leave it out of the config."
         raise _conflict(f"gradient_accumulation_steps={steps!r}", f"accumulate_grad_batches={accumulate}", fix)
     if batch is not None and global_batch_size is not None and batch != global_batch_size:
         fix = "leave train_batch_size out of the config."

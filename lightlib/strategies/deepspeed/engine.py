@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException
+from lightlib.owner import owner
 from lightlib.precision.precision import Precision
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.clip import clip
@@ -110,7 +111,7 @@ class EngineOptimizer:
             raise MisconfigurationException(
                 "DeepSpeed clips gradients by their norm, not with gradient_clip_algorithm='value'.",
                 expected="gradient_clip_algorithm='norm'.",
-                fix="Trainer(gradient_clip_algorithm='norm'), or strategy='fsdp', which clips by value as well.",
+                fix=f"{owner()}(gradient_clip_algorithm='norm'), or strategy='fsdp', which clips by value as well.",
             )
         self.engine.optimizer.clip_grad = value  # DeepSpeed reads it in its step
         self._norm = torch.full((), float("nan"), device=self.engine.device)
@@ -225,7 +226,7 @@ class EnginePrecision(Precision):
             raise MisconfigurationException(
                 f"DeepSpeed has no precision={precision.name!r}.",
                 expected="'32-true', '16-mixed', 'bf16-mixed', '16-true' or 'bf16-true'.",
-                fix="Trainer(precision='32-true'), or another strategy.",
+                fix=f"{owner()}(precision='32-true'), or another strategy.",
             )
         if precision.scaler is not None:
             raise MisconfigurationException(

@@ -22,6 +22,7 @@ from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError, is_ours
 from lightlib.launch.environment.detect import Environment
+from lightlib.owner import owner
 from lightlib.precision.precision import Precision
 from lightlib.strategies import batch_norm, state
 from lightlib.strategies.deepspeed import state as deepspeed_state
@@ -362,7 +363,7 @@ def named(name: str) -> DeepSpeedStrategy:
         3
     """
     if name not in _NAMED:
-        raise UnknownNameError("strategy", name, _NAMED, fix="Trainer(strategy='deepspeed_stage_2')")
+        raise UnknownNameError("strategy", name, _NAMED, fix=f"{owner()}(strategy='deepspeed_stage_2')")
     return DeepSpeedStrategy(**_NAMED[name])
 
 
@@ -383,9 +384,9 @@ def _imported(device: torch.device, level: int) -> Any:
     chosen = deepspeed.accelerator.get_accelerator().device_name()
     if chosen != device.type:
         raise MisconfigurationException(
-            f"DeepSpeed computes on {chosen!r}, and the Trainer on {device.type!r}.",
+            f"DeepSpeed computes on {chosen!r}, and {owner().noun} on {device.type!r}.",
             expected="one kind of device; DeepSpeed chooses when it is imported, by the variable DS_ACCELERATOR.",
-            fix=f"set DS_ACCELERATOR={device.type} before the program starts, or Trainer(accelerator={chosen!r})",
+            fix=f"set DS_ACCELERATOR={device.type} before the program starts, or {owner()}(accelerator={chosen!r})",
         )
     return deepspeed
 

@@ -17,6 +17,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
 from lightlib.launch.environment.network import choose_interface
+from lightlib.owner import owner
 from lightlib.strategies.group.attempt import ended_if_replaced
 from lightlib.strategies.group.collectives import Collectives, ProcessGroup
 from lightlib.strategies.group.rendezvous import meet, meeting_place
@@ -49,7 +50,7 @@ def join(
             raise MisconfigurationException(
                 f"torch.distributed has a process group of {distributed.get_world_size()} processes already, but "
                 f"this strategy is to run in {environment.world_size}.",
-                expected="one number of processes for all Trainers of a program.",
+                expected=f"one number of processes for every {owner()} of a program.",
                 fix="use the same devices= and num_nodes= everywhere, or a program for each.",
             )
         return ProcessGroup(device, accelerator=accelerator)
@@ -82,7 +83,7 @@ def refuse_without_collectives(strategy: str, accelerator: Accelerator) -> None:
         raise MisconfigurationException(
             f"The strategy {strategy} with accelerator={name!r}, whose tensors torch.distributed cannot exchange.",
             expected="strategy='auto' or 'single_device': one process.",
-            fix=f"Trainer(accelerator={name!r}), or Trainer(accelerator='cpu', devices=…) for several processes.",
+            fix=f"{owner()}(accelerator={name!r}), or {owner()}(accelerator='cpu', devices=…) for several processes.",
         )
 
 

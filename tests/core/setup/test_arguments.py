@@ -26,6 +26,7 @@ class TestNames:
     @pytest.mark.parametrize("name", sorted(REMOVED))
     def test_removed_in_lightning_2(self, name):
         place, fix = REMOVED[name]
+        fix = fix.replace("{owner}", "Trainer").replace("{loaders}", "Trainer(")
         with refused(
             TYPE,
             f"Trainer got `{name}=7`, an argument that was removed in Lightning 2.0.",
