@@ -70,6 +70,7 @@ FIGURES: dict[tuple[str, str], int | Callable[[], int]] = {
     ("CONTRIBUTING.md", "at most 600 lines"): rules.MAX_FILE_LINES,
     ("CONTRIBUTING.md", "functions at most 60"): rules.MAX_FUNCTION_LINES,
     ("CONTRIBUTING.md", "at most 300."): rules.MAX_LINES_OF["lightlib/core/run/loop.py"],
+    ("CONTRIBUTING.md", "may have 900"): rules.MAX_LINES_OF["lightlib/core/trainer.py"],
     ("CONTRIBUTING.md", "more than 400 lines"): 400,  # advice without a test
     ("CONTRIBUTING.md", "fewer than 20 files"): rules.MAX_FILES + 1,
     ("CONTRIBUTING.md", "at most 100 characters"): rules.MAX_PURPOSE,

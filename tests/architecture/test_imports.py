@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.architecture_tree import is_current
+from tests.architecture.bases import EXCEPTIONS, bases_of_one
 from tests.architecture.rules import (
     ORDER,
     ROOT,
@@ -40,6 +41,14 @@ def test_every_file_keeps_the_rule(rule: Callable[[File], Iterator[str]]) -> Non
 
 def test_no_import_cycles() -> None:
     expect_none(cycles(files_of_lightlib()))
+
+
+def test_a_base_has_two_subclasses() -> None:
+    of_compat = [File(path, ROOT) for path in sorted((ROOT / "lightlib_lightning").rglob("*.py"))]
+    lone = bases_of_one(files_of_lightlib() + of_compat)
+    expect_none(problem for name, problem in lone.items() if name not in EXCEPTIONS)
+    stale = sorted(EXCEPTIONS.keys() - lone.keys())
+    assert not stale, f"remove {', '.join(stale)} from EXCEPTIONS of tests/architecture/bases.py: it is no such base"
 
 
 def test_no_folder_is_crowded() -> None:
@@ -169,3 +178,21 @@ def test_a_file_without_a_purpose_is_found(tmp_path: Path) -> None:
     assert "errors.py: begins without a docstring" in text
     assert "report.py: the first docstring line has 101 characters, at most 100" in text
     assert "utils.py: the name is too general" in text
+
+
+def test_the_rule_on_bases(tmp_path: Path) -> None:
+    files = house(
+        tmp_path,
+        {
+            "data/parts": "class Part:\n    pass\n\n\nclass Shared:\n    pass\n\n\nclass Oops(Exception):\n    pass",
+            "data/made": (
+                "from typing import Protocol\n\nfrom lightlib.data.parts import Oops, Part, Shared\n\n\n"
+                "class Made(Part, Shared):\n    pass\n\n\nclass Other(Shared):\n    pass\n\n\n"
+                "class Worse(Oops):\n    pass\n\n\nclass Stored(Protocol):\n    pass\n\n\nclass Kept(Stored):\n    pass"
+            ),
+        },
+    )
+    assert bases_of_one(files) == {
+        "lightlib.data.parts.Part": "lightlib/data/parts.py:2: Part is the base of lightlib.data.made.Made alone; make "
+        "them one class, or let one hold the other."
+    }

@@ -16,7 +16,7 @@ from tests.architecture.rules import ADDED, PACKAGE, ROOT, package_files
 # Files that begin a run, or work without one: they ask for the order of the process.
 ASK_FOR_THE_ORDER = {
     "lightlib/callbacks/summary/model_summary.py", "lightlib/core/session.py", "lightlib/core/session_state.py",
-    "lightlib/fabric/setting_up.py",
+    "lightlib/fabric/placed_objects.py",
 }  # fmt: skip
 # Files that name the other package of the distribution, because code of both is no user's.
 NAME_THE_OTHER = {"lightlib/errors.py", "lightlib/experiment/trial/modules.py"}

@@ -18,7 +18,7 @@ from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.rich_console import console
 from lightlib.callbacks.summary.held_memory import described, expected_memory, three_digits
-from lightlib.callbacks.summary.rows import OTHERS, Layer, Listed, merged
+from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
 from lightlib.conventions import order
 from lightlib.errors import ArgumentTypeError, UnknownNameError
 from lightlib.tree import map_tensors
@@ -35,7 +35,7 @@ _NOT_COUNTED = "Not counted"
 _NUMBERS = ("Params", "FLOPs")  # columns
 
 
-class Summary(Listed):
+class Summary:
     """The layers of a module and their sizes.
 
     With an `example_input_array` on the module (a tensor, a tuple of arguments or a dict of keyword arguments), the
@@ -204,6 +204,45 @@ class Summary(Listed):
         for layer in self._rows.values():
             of_layer = counts.get(f"{type(self.module).__name__}.{layer.name}")
             layer.note_flops(sum(of_layer.values()) if of_layer else 0)
+
+    # the columns as Lightning names them, with one entry per row
+    @property
+    def named_modules(self) -> list[tuple[str, nn.Module]]:
+        """The modules of the rows with their names."""
+        return [(layer.name, self.module.get_submodule(layer.name)) for layer in self._of_modules()]
+
+    @property
+    def layer_names(self) -> list[str]:
+        """The names within the root module."""
+        return [layer.name for layer in self._of_modules()]
+
+    @property
+    def layer_types(self) -> list[str]:
+        """The names of the classes."""
+        return [layer.type for layer in self._of_modules()]
+
+    @property
+    def param_nums(self) -> list[int]:
+        """How many numbers the parameters of each hold."""
+        return [layer.parameters for layer in self._of_modules()]
+
+    @property
+    def training_modes(self) -> list[bool]:
+        """Whether each is in training mode."""
+        return [bool(layer.training) for layer in self._of_modules()]
+
+    @property
+    def in_sizes(self) -> list[_Size]:
+        """The shapes of the inputs, ``"?"`` where the example did not pass."""
+        return ["?" if layer.in_size is None else layer.in_size for layer in self._of_modules()]
+
+    @property
+    def out_sizes(self) -> list[_Size]:
+        """The shapes of the outputs, ``"?"`` where the example did not pass."""
+        return ["?" if layer.out_size is None else layer.out_size for layer in self._of_modules()]
+
+    def _of_modules(self) -> list[Layer]:
+        return [layer for layer in self.layers if layer.name != OTHERS]
 
 
 def _aligned(columns: Mapping[str, Sequence[str]]) -> list[str]:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 OTHERS = "(other parameters)"
 _Size = Any  # list[int], a list of sizes, or "?" where there is no tensor
 
@@ -46,56 +44,6 @@ class Layer:
     def add_parameters(self, count: int) -> None:
         """Add the parameters of another stage's part of the module."""
         self.parameters += count
-
-
-class Listed:
-    """The columns of a summary as Lightning names them: one entry per row.
-
-    Attributes:
-        layers: The rows.
-        module: The module that they describe.
-    """
-
-    layers: list[Layer]
-    module: nn.Module
-
-    @property
-    def named_modules(self) -> list[tuple[str, nn.Module]]:
-        """The modules of the rows with their names."""
-        return [(layer.name, self.module.get_submodule(layer.name)) for layer in self._of_modules()]
-
-    @property
-    def layer_names(self) -> list[str]:
-        """The names within the root module."""
-        return [layer.name for layer in self._of_modules()]
-
-    @property
-    def layer_types(self) -> list[str]:
-        """The names of the classes."""
-        return [layer.type for layer in self._of_modules()]
-
-    @property
-    def param_nums(self) -> list[int]:
-        """How many numbers the parameters of each hold."""
-        return [layer.parameters for layer in self._of_modules()]
-
-    @property
-    def training_modes(self) -> list[bool]:
-        """Whether each is in training mode."""
-        return [bool(layer.training) for layer in self._of_modules()]
-
-    @property
-    def in_sizes(self) -> list[_Size]:
-        """The shapes of the inputs, ``"?"`` where the example did not pass."""
-        return ["?" if layer.in_size is None else layer.in_size for layer in self._of_modules()]
-
-    @property
-    def out_sizes(self) -> list[_Size]:
-        """The shapes of the outputs, ``"?"`` where the example did not pass."""
-        return ["?" if layer.out_size is None else layer.out_size for layer in self._of_modules()]
-
-    def _of_modules(self) -> list[Layer]:
-        return [layer for layer in self.layers if layer.name != OTHERS]
 
 
 def merged(stages: Iterable[Sequence[Layer]], names: Sequence[str]) -> list[Layer]:
