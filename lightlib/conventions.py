@@ -1,4 +1,4 @@
-"""Conventions: variants of the loop and of the checks that another package may choose, and its private names."""
+"""Conventions: variants of the loop and of the checks that another package may choose."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def use(conventions: Conventions) -> None:
 
 
 def chosen() -> Conventions:
-    """Return the conventions of this process: lightlib's, if no other package has set its own."""
+    """Return the conventions of this process: lightlib's, or those that another package has set."""
     return _chosen
 
 

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 __all__ = [
     "FOLDERS",
@@ -27,12 +30,15 @@ __all__ = [
     "LightlibError",
     "LoggingError",
     "MisconfigurationException",
+    "Owner",
     "SIGTERMException",
     "StopTraining",
     "UnknownNameError",
     "closest",
     "is_ours",
     "nearest",
+    "owned_by",
+    "owner",
     "shown",
 ]
 
@@ -193,3 +199,55 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _hint(meant: str) -> str:
     return f" Did you mean {meant!r}?" if meant else ""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The words of errors in code that the Trainer shares with other objects; as a string it is the name.
+
+    Attributes:
+        name: Of the class.
+        noun: The object within a sentence.
+        logger: The argument for loggers.
+        loaders: The start of the call with arguments about loaders.
+        backward: The call that computes gradients.
+    """
+
+    name: str
+    noun: str
+    logger: str
+    loaders: str
+    backward: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+TRAINER = Owner(
+    name="Trainer",
+    noun="the Trainer",
+    logger="logger",
+    loaders="Trainer(",
+    backward="self.manual_backward(loss)",
+)
+_present: ContextVar[Owner] = ContextVar("owner", default=TRAINER)
+
+
+def owner() -> Owner:
+    """Return the owner that errors name now.
+
+    Example:
+        >>> f"{owner()}(devices=2)"
+        'Trainer(devices=2)'
+    """
+    return _present.get()
+
+
+@contextmanager
+def owned_by(present: Owner) -> Iterator[None]:
+    """Let the errors that are raised in a block name this owner."""
+    token = _present.set(present)
+    try:
+        yield
+    finally:
+        _present.reset(token)

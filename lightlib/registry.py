@@ -17,9 +17,8 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from pkgutil import resolve_name
 from typing import Any
 
-from lightlib.errors import MisconfigurationException, UnknownNameError, closest
+from lightlib.errors import MisconfigurationException, UnknownNameError, closest, owner
 from lightlib.index import INDEX
-from lightlib.owner import owner
 
 __all__ = ["BUILT_IN", "entry_points", "get", "names", "path", "register", "substitute_by", "substituted", "unregister"]
 

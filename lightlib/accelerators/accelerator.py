@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from lightlib.errors import MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import MisconfigurationException, owner
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer

@@ -17,8 +17,7 @@ import torch
 from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, owner
 from lightlib.report import PossibleUserWarning, warn
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, owner
 
 _EXPECTED = "an int >= 1 (how many), -1 or 'auto' (all), a list of indices [0, 2], or a string '2', '0,2' or '-1'."
 

@@ -11,7 +11,7 @@ import torch
 from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
-from lightlib.owner import owner
+from lightlib.errors import owner
 
 
 class MPSAccelerator(Accelerator):

@@ -9,8 +9,7 @@ import torch
 from lightlib import registry
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.lookup import by_priority, made
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner
 from lightlib.report import info
 
 _NOT_SUPPORTED = ("tpu", "hpu", "xla")

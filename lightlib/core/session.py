@@ -192,14 +192,7 @@ class Session(SessionState):
         trainer, stage, self.hooks = self.trainer, fn.value, None  # a failure before the hooks are known calls none
         if Attachment.is_needed(module, datamodule, trainer):
             self._attachment = Attachment(module, datamodule, fn is TrainerFn.FITTING)
-        self.module, self.datamodule = module, datamodule
-        self.forget_run()  # so that nothing reads the previous run during set-up
-        self.order = order()
-        module.trainer = trainer
-        if module.device_mesh is not trainer.strategy.device_mesh:
-            module.device_mesh = trainer.strategy.device_mesh
-        if datamodule is not None:
-            datamodule.trainer = trainer
+        self._take(module, datamodule)
         self._merge_callbacks(module)
         sources = self._sources(fn, module, given)
         self.builder = builder = Builder(
@@ -251,6 +244,16 @@ class Session(SessionState):
         self.run = run
         log_hyperparameters(run)
         self._announce(run)
+
+    def _take(self, module: Module, datamodule: Any) -> None:
+        """Hold the objects of the call that begins, and give them the Trainer."""
+        self.module, self.datamodule, self.order = module, datamodule, order()
+        self.forget_run()  # so that nothing reads the previous run during set-up
+        module.trainer = self.trainer
+        if module.device_mesh is not self.trainer.strategy.device_mesh:
+            module.device_mesh = self.trainer.strategy.device_mesh
+        if datamodule is not None:
+            datamodule.trainer = self.trainer
 
     def _check_steps(self, module: Module, stage: str, sources: dict[str, Any], given: Mapping[str, Any]) -> None:
         """Refuse a module without the steps of a stage; leave out a validation that has a step, but no data."""

@@ -19,7 +19,7 @@ from lightlib import report
 from lightlib.data.resumable_loader import copied_loader, in_data_order
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.data.sharding import DataShard, is_sharded_by_user
-from lightlib.owner import owner
+from lightlib.errors import owner
 from lightlib.samplers.distributed import DistributedSamplerWrapper, UnrepeatedDistributedSamplerWrapper
 
 PREDICTION, FABRIC = "predict", "fabric"

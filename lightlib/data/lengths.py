@@ -9,8 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightlib.data.sharding import ShardedSampler
-from lightlib.errors import MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import MisconfigurationException, owner
 
 
 def limited(total: float, limit: float, argument: str, name: str) -> float:

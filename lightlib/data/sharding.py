@@ -14,9 +14,8 @@ from lightlib import report
 from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.data.workers import users_own
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.watch.watch import Watch
-from lightlib.owner import owner
 
 _WORLD_SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"), ("rank", "_rank")
 _SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed

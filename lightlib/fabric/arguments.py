@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from lightlib.core.setup.arguments import checked_call
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owned_by
 from lightlib.fabric.refusals import OWNER
-from lightlib.owner import owned_by
 
 LAUNCHED_BY_COMMAND = "LIGHTLIB_OWNER_RUN"
 OPTIONS = ("accelerator", "strategy", "devices", "num_nodes", "precision")

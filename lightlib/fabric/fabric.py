@@ -22,7 +22,7 @@ from lightlib.core.setup import plugins as setup
 from lightlib.core.setup.plugins import Plugin
 from lightlib.core.setup.settings import integer
 from lightlib.data.seed import rng_state, seed_everything, set_rng_state
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owned_by
 from lightlib.fabric import checkpoints, data_parallel, gradients
 from lightlib.fabric.arguments import LAUNCHED_BY_COMMAND, checked_arguments
 from lightlib.fabric.communication import as_tensors, check_function, needs_function
@@ -36,7 +36,6 @@ from lightlib.fabric.wrapped import FabricModule
 from lightlib.launch.environment.detect import own
 from lightlib.launch.start.spawn import launch_function
 from lightlib.loggers.fabric_logger import FabricLogger
-from lightlib.owner import owned_by
 from lightlib.precision.precision import Precision
 from lightlib.signatures import PrecisionName, Reduction, Schedule
 from lightlib.strategies.strategy import Strategy

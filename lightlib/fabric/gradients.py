@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, owned_by, shown
 from lightlib.fabric.placement import Placement
 from lightlib.fabric.refusals import OWNER, needs_model, without_graph
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
-from lightlib.owner import owned_by
 from lightlib.precision.precision import Precision
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.strategy import Strategy

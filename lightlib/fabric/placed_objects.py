@@ -18,7 +18,7 @@ from lightlib.core.setup.loaders import check_loaders
 from lightlib.data.distributed_loader import FABRIC, with_distributed_sampler
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.sharding import DataShard
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, owned_by
 from lightlib.fabric.attached import Attached
 from lightlib.fabric.events import DirectLog, calls_of
 from lightlib.fabric.guard import BypassGuard
@@ -35,7 +35,6 @@ from lightlib.fabric.refusals import (
 )
 from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
-from lightlib.owner import owned_by
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
 from lightlib.strategies.state import has_dtensors

@@ -11,8 +11,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from lightlib.core.optimization.window import unusable
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
-from lightlib.owner import Owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, Owner, shown
 from lightlib.strategies.strategy import Strategy
 
 OWNER = Owner(

@@ -14,10 +14,9 @@ from torch.optim import Optimizer
 
 from lightlib.core.optimization.optimizers import zeroing
 from lightlib.core.run.step_notes import explain_dtypes
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, owned_by, shown
 from lightlib.fabric.loader import FabricLoader
 from lightlib.fabric.refusals import OWNER
-from lightlib.owner import owned_by
 from lightlib.precision.context import cast_floating
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.state import has_dtensors

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from lightlib.errors import MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.precision.precision import Applies
 
 

@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from lightlib import registry
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner
 from lightlib.precision.chosen import (
     Inputs,
     Modules,

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightlib.errors import CheckpointError, MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import CheckpointError, MisconfigurationException, owner
 from lightlib.precision.scaler_settings import HYSTERESIS, Settings, check_settings, made_of
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from lightlib import report
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, owner
 from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.layers import LayersInstead, check_layers
 from lightlib.precision.precision import AUTOCAST_DTYPES, Applies, Precision

@@ -6,8 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, owner
 from lightlib.strategies.axes.axis import Axis
 
 

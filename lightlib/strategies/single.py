@@ -12,9 +12,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.environment.detect import Environment
-from lightlib.owner import owner
 from lightlib.precision.precision import Precision
 from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.axis_arguments import transform_of

@@ -10,8 +10,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from lightlib.checkpoint.directory.tensors import LazyTensor, read_tensors
-from lightlib.errors import CheckpointError, MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import CheckpointError, MisconfigurationException, owner
 from lightlib.strategies.by_parameter import with_parameters
 from lightlib.tree import map_tensors
 

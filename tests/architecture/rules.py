@@ -25,7 +25,7 @@ ADDED = "lightlib_lightning"  # a package that `lightlib` does not know
 ORDER = (
     "version | start_folder | index",
     "lazy | safe_files | signatures | torch_private | tree",
-    "owner > errors > paths > report > conventions > registry > translations",
+    "errors > paths > report > conventions > registry > translations",
     "accelerators | pages",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | transforms | loggers.media > loggers > loggers.services",
@@ -47,8 +47,8 @@ ORDER = (
     "experiment.report | experiment.engines",
     "command.doctor > command.plot > command.experiments > command",
     "__init__ > __main__",
-    "lightlib_lightning.tools > lightlib_lightning.internals > lightlib_lightning.check",
-    "lightlib_lightning > lightlib_lightning.plugins",
+    "lightlib_lightning.tools > lightlib_lightning.internals > lightlib_lightning",
+    "lightlib_lightning.command | lightlib_lightning.plugins",
     "lightlib_lightning.shims.lightning | lightlib_lightning.shims.lightning_fabric",
     "lightlib_lightning.shims.pytorch_lightning",
 )

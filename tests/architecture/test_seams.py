@@ -1,4 +1,4 @@
-"""The package knows no other framework: it is asked about one in two objects of a run, and by entry points."""
+"""The package knows other frameworks by entry points, and by two objects of a run."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from lightlib.command import main
 from lightlib_lightning import objects, statuses
-from lightlib_lightning.check import project as check
+from lightlib_lightning.command import project as check
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH = "lightning.pytorch.trainer.connectors.accelerator_connector._AcceleratorConnector"

@@ -14,7 +14,7 @@ from lightlib import compat
 from lightlib.command import main
 from lightlib.errors import MisconfigurationException
 from lightlib.version import __version__
-from lightlib_lightning import command
+from lightlib_lightning.command import command
 from tests.processes import programs
 
 FIRST_LINE = f"lightlib {__version__} serves as Lightning 2.6"

@@ -12,8 +12,7 @@ from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from lightlib import report
-from lightlib.errors import ArgumentTypeError, LightlibError, closest, nearest
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, LightlibError, closest, nearest, owner
 
 Init = TypeVar("Init", bound=Callable[..., None])
 _NOTHING = "no replacement"

@@ -18,12 +18,11 @@ from lightlib.accelerators.resolve import choose
 from lightlib.core.progress.plan import Intervals, Plan
 from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
 from lightlib.core.setup.signatures import LOGGER_METHODS, check_signatures
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner, shown
 from lightlib.launch.environment.detect import Environment, detect
 from lightlib.launch.environment.slurm import SLURMEnvironment
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.logger import DummyLogger, Logger
-from lightlib.owner import owner
 from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler
 from lightlib.strategies.plugin import StrategyPlugin

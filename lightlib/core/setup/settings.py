@@ -14,8 +14,7 @@ import torch
 
 from lightlib import paths, report
 from lightlib.core.progress.plan import Intervals
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, owner, shown
 
 T = TypeVar("T")
 

@@ -6,11 +6,10 @@ import os
 from dataclasses import replace
 
 from lightlib import report
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.environment.read_variables import Variables, integer, read_checked
 from lightlib.launch.environment.variables import KUBEFLOW, LSF, MPI, PLAIN, PMI, SLURM, TORCHRUN
-from lightlib.owner import owner
 
 _SHELLS = ("bash", "sh", "zsh", "interactive")
 

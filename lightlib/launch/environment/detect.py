@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from lightlib import registry
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, owner, shown
 from lightlib.launch.environment import clusters
 from lightlib.launch.environment.environment import EXPORTED, Environment
 from lightlib.launch.environment.read_variables import Variables, check_arguments, integer, read, required
 from lightlib.launch.environment.variables import NAMES, OWN
-from lightlib.owner import owner
 
 __all__ = ["ENDED", "LAUNCHED", "PARENT", "Environment", "detect", "launcher_process", "local", "own", "started"]
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lightlib import report
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.environment.variables import TORCHRUN, Names
-from lightlib.owner import owner
 
 Variables = Mapping[str, str]
 _DEFAULT_PORT = 29500

@@ -9,11 +9,10 @@ import shlex
 import sys
 from types import ModuleType
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.start import hydra
 from lightlib.launch.start.child import FOLLOW_PARENT
-from lightlib.owner import owner
 
 
 def is_shell() -> bool:

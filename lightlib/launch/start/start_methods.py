@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.start.program import is_interactive
-from lightlib.owner import owner
 
 
 def check_fork() -> None:

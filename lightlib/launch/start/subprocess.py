@@ -19,13 +19,12 @@ from functools import partial
 from types import TracebackType
 
 from lightlib import report
-from lightlib.errors import LightlibError, MisconfigurationException
+from lightlib.errors import LightlibError, MisconfigurationException, owner
 from lightlib.launch.environment.detect import LAUNCHED, PARENT
 from lightlib.launch.environment.environment import Environment, HeldPort, threads_per_process
 from lightlib.launch.start.child import Child, how_it_ended
 from lightlib.launch.start.folder import folder_of_program
 from lightlib.launch.start.program import check_one_machine, command_of_program
-from lightlib.owner import owner
 
 OnDeath = Callable[[int, int, str], None]
 

@@ -13,8 +13,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.owner import owner
+from lightlib.errors import MisconfigurationException, UnknownNameError, owner
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.buckets import BucketOrder
 from lightlib.strategies.axes.hooks import communication_hook

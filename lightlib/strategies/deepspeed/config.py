@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
-from lightlib.owner import owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, owner, shown
 
 STAGES = (0, 1, 2, 3)
 DEVICES = ("cpu", "nvme", "none")

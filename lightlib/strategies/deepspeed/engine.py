@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException
-from lightlib.owner import owner
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.precision.precision import Precision
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.clip import clip

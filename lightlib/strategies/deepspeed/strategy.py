@@ -20,9 +20,8 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import MisconfigurationException, UnknownNameError, is_ours
+from lightlib.errors import MisconfigurationException, UnknownNameError, is_ours, owner
 from lightlib.launch.environment.detect import Environment
-from lightlib.owner import owner
 from lightlib.precision.precision import Precision
 from lightlib.strategies import batch_norm, state
 from lightlib.strategies.deepspeed import state as deepspeed_state

@@ -14,10 +14,9 @@ from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.environment.detect import Environment
 from lightlib.launch.environment.network import choose_interface
-from lightlib.owner import owner
 from lightlib.strategies.group.attempt import ended_if_replaced
 from lightlib.strategies.group.collectives import Collectives, ProcessGroup
 from lightlib.strategies.group.rendezvous import meet, meeting_place

@@ -16,7 +16,7 @@ from lightlib import compat
 from lightlib.errors import MisconfigurationException
 from lightlib.report import LightlibWarning
 from lightlib_lightning import objects
-from lightlib_lightning.check import members
+from lightlib_lightning.command import members
 from lightlib_lightning.internals import connectors, loops, served
 from lightlib_lightning.tools.lacking import lacking, listed
 from tests.runs.quiet import QUIET

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lightlib_lightning import absent, missing, objects
-from lightlib_lightning.check.members import View, view_of
+from lightlib_lightning.command.members import View, view_of
 from lightlib_lightning.finder import canonical
 from lightlib_lightning.objects import names
 from lightlib_lightning.statuses import anchor, sections

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from lightlib_lightning.check.findings import (
+from lightlib_lightning.command.findings import (
     CLASSES,
     MEMBERS,
     NOT_PROVIDED,
@@ -20,7 +20,7 @@ from lightlib_lightning.check.findings import (
     public,
     shows,
 )
-from lightlib_lightning.check.members import VIEWS, view, view_of
+from lightlib_lightning.command.members import VIEWS, view, view_of
 from lightlib_lightning.finder import canonical
 from lightlib_lightning.objects import names
 from lightlib_lightning.statuses import sections

@@ -18,7 +18,7 @@ from pathlib import Path
 import lightlib_lightning as compat
 from lightlib.errors import MisconfigurationException
 from lightlib.version import __version__
-from lightlib_lightning.check import project
+from lightlib_lightning.command import project
 
 __all__ = ["ABOUT", "SECTION", "add_arguments", "run", "split", "switch_on_children"]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from lightlib_lightning.check.findings import FAILING, Finding, Place, of_path
-from lightlib_lightning.check.live_code import without_other_versions
-from lightlib_lightning.check.uses import Uses
+from lightlib_lightning.command.findings import FAILING, Finding, Place, of_path
+from lightlib_lightning.command.live_code import without_other_versions
+from lightlib_lightning.command.uses import Uses
 from lightlib_lightning.finder import ROOTS
 
 __all__ = ["FAILING", "STATUSES", "Finding", "scan"]

@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 import lightlib as L
 from lightlib.data.sharding import DataShard, is_sharded_by_user
+from lightlib.errors import TRAINER, owned_by, owner
 from lightlib.fabric import refusals
-from lightlib.owner import TRAINER, owned_by, owner
 from lightlib.strategies import MeshStrategy
 
 
