@@ -19,10 +19,12 @@ class Foreign(NamedTuple):
     """An object of another framework.
 
     Attributes:
-        package: That has its class.
+        kind: The name of its class in the framework, or of the base class there.
+        package: That has this class.
         fix: How to run the program with lightlib, as a clause.
     """
 
+    kind: str
     package: str
     fix: str
 

@@ -16,16 +16,17 @@ def foreign(value: Any) -> Foreign | None:
 
     Example:
         >>> Theirs = type("EarlyStopping", (), {"__module__": "lightning.pytorch.callbacks.early_stopping"})
-        >>> foreign(Theirs())
-        Foreign(package='lightning', fix='start the program by `lightlib compat run …`, or import it from lightlib: ...
+        >>> foreign(Theirs())[:2]
+        ('EarlyStopping', 'lightning')
         >>> foreign("ddp")
     """
     kind = value if isinstance(value, type) else type(value)
-    packages = (cls.__module__.partition(".")[0] for cls in kind.__mro__)
-    package = next((one for one in packages if one in ROOTS), None)
-    if package is None:
+    base = next((cls for cls in kind.__mro__ if cls.__module__.partition(".")[0] in ROOTS), None)
+    if base is None:
         return None
+    package = base.__module__.partition(".")[0]
     return Foreign(
+        base.__name__,
         package,
         "start the program by `lightlib compat run …`, or import it from lightlib: `import lightlib as L` instead of "
         f"`import {package} as L`.",

@@ -49,7 +49,7 @@ def check_module(model: Any, verb: str) -> Module:
     if isinstance(model, type):
         what, fix = f"the class {model.__name__}", f"trainer.fit({model.__name__}())"
     elif other := foreign(model):
-        what, fix = f"a module of `{other.package}` ({type(model).__name__})", other.fix
+        what, fix = f"a {other.kind} of `{other.package}` ({type(model).__name__})", other.fix
     elif isinstance(model, nn.Module):
         what, fix = (
             f"a torch.nn.Module ({type(model).__name__})",
