@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from pkgutil import resolve_name
 from typing import Any
 
+from lightlib import optional
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest, owner
 from lightlib.index import INDEX
 
@@ -30,16 +31,6 @@ def _from(module: str, names: str, prefix: str = "") -> dict[str, str]:
     return {f"{prefix}{name}": f"{module}:{name}" for name in names.split()}
 
 
-# Modules of packages that need not be installed, and what to install. Sophia-Optimizer has renamed its module.
-_PACKAGES = {
-    "bitsandbytes": "bitsandbytes",
-    "dadaptation": "dadaptation",
-    "lion_pytorch": "lion-pytorch",
-    "sophia": "Sophia-Optimizer",
-    "Sophia": "Sophia-Optimizer",
-    "torch_npu": "torch-npu",
-}
-_WORKING = {"Sophia-Optimizer": "'Sophia-Optimizer!=0.2.5'"}  # 0.2.5 cannot be imported: it misses a part of itself
 _OPTIMIZERS = {
     **_from(
         "torch.optim", "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD"
@@ -265,8 +256,8 @@ def _substitute(group: str, name: str) -> Callable[..., Any] | None:
 
 def _installed(name: str, modules: list[str]) -> str:
     """Return the first of several modules that can be imported, or the only one."""
-    package = _PACKAGES.get(modules[0].partition(".")[0])
-    if package is None:
+    package = modules[0].partition(".")[0]
+    if package not in optional.REQUIREMENTS:
         return modules[0]
     for module in modules:
         top = module.partition(".")[0]
@@ -275,14 +266,10 @@ def _installed(name: str, modules: list[str]) -> str:
             importlib.import_module(module)
         except Exception as error:  # what a package does when it is imported is up to it: it may look for a device
             if not isinstance(error, ModuleNotFoundError) or error.name != top:
-                raise _broken(name, package, module, error) from error
+                raise _broken(name, optional.name_of(package), module, error) from error
         else:
             return module
-    raise MisconfigurationException(
-        f"{name!r} is a class of the package {package}, which is not installed.",
-        expected=f"the package {package}, which {name!r} needs.",
-        fix=f"pip install {_WORKING.get(package, package)}",
-    )
+    raise optional.missing(package, repr(name))
 
 
 def _broken(name: str, package: str, module: str, error: Exception) -> MisconfigurationException:
@@ -303,9 +290,9 @@ def _import(name: str, place: str) -> Callable[..., Any]:
     try:
         loaded: Callable[..., Any] = resolve_name(place)
     except AttributeError as error:
-        if top not in (*_PACKAGES, "torch"):
+        if top not in (*optional.REQUIREMENTS, "torch"):
             raise
-        package = _PACKAGES.get(top, top)
+        package = optional.name_of(top)
         raise MisconfigurationException(
             f"{name!r} is not in the {package}{_version(package)} that is installed: {module} has no {attribute}.",
             expected=f"a version of {package} that has it.",

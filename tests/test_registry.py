@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import shutil
 import sys
 from collections import Counter
@@ -239,25 +240,25 @@ class TestOptimizersAndSchedulers:
         assert all(name.removeprefix("bnb_") in registry.BUILT_IN["optimizers"] for name in prefixed)
 
     @pytest.mark.parametrize(
-        ("name", "package", "install"),
+        ("name", "package", "versions"),
         [
             ("DAdaptAdam", "dadaptation", ""),
             ("LionPytorch", "lion-pytorch", ""),
-            ("SophiaG", "Sophia-Optimizer", "'Sophia-Optimizer!=0.2.5'"),
-            ("Adam8bit", "bitsandbytes", ""),
-            ("bnb_Adam", "bitsandbytes", ""),
+            ("SophiaG", "Sophia-Optimizer", "!=0.2.5"),
+            ("Adam8bit", "bitsandbytes", ">=0.46"),
+            ("bnb_Adam", "bitsandbytes", ">=0.46"),
             ("NpuFusedSGD", "torch-npu", ""),
         ],
     )
-    def test_a_package_that_is_not_installed_is_named(self, name, package, install, monkeypatch):
+    def test_a_package_that_is_not_installed_is_named(self, name, package, versions, monkeypatch):
         for place in registry.BUILT_IN["optimizers"][name].partition(":")[0].split("|"):
             monkeypatch.setitem(sys.modules, place.partition(".")[0], None)
         with pytest.raises(MisconfigurationException) as caught:
             registry.get("optimizers", name)
         assert str(caught.value) == (
-            f"{name!r} is a class of the package {package}, which is not installed.\n"
-            f"  Expected: the package {package}, which {name!r} needs.\n"
-            f"  Fix: pip install {install or package}"
+            f"{name!r} needs the package {package}, which is not installed.\n"
+            f"  Expected: {package}{versions} in this environment.\n"
+            f"  Fix: pip install {shlex.quote(package + versions)}"
         )
 
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from lightlib import lazy
+from lightlib import lazy, optional
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import process_count
-from lightlib.errors import MisconfigurationException
 
 
 class CPUAccelerator(Accelerator):
@@ -51,14 +50,9 @@ class CPUAccelerator(Accelerator):
 
     def get_device_stats(self, device: torch.device) -> dict[str, Any]:
         """Return how busy the machine is, in percent: memory, processors, swap. Needs the package psutil."""
-        try:
-            import psutil  # type: ignore[import-untyped,unused-ignore]  # optional: psutil
-        except ImportError as error:
-            raise MisconfigurationException(
-                "Statistics of the CPU need the package psutil, which is not installed.",
-                expected="psutil, which reads them from the operating system.",
-                fix="pip install psutil, or switch the CPU's numbers off (DeviceStatsMonitor(cpu_stats=False)).",
-            ) from error
+        psutil = optional.load(
+            "psutil", "CPUAccelerator.get_device_stats", otherwise="DeviceStatsMonitor(cpu_stats=False)"
+        )
         return {
             "cpu_vm_percent": psutil.virtual_memory().percent,
             "cpu_percent": psutil.cpu_percent(),

@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-from lightlib.errors import MisconfigurationException
+from lightlib import optional
 
 EPILOG = """The same `run` starts an experiment, and continues one that was stopped or killed.
 
@@ -117,14 +117,7 @@ def add_commands(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run one of the commands; return its exit status."""
-    if importlib.util.find_spec("optuna") is None:
-        raise MisconfigurationException(
-            "Experiments need Optuna, which is not installed.",
-            expected="the package optuna, version 4.3 or newer.",
-            fix='pip install "optuna>=4.3"',
-        )
-    import optuna  # optional: optuna
-
+    optuna = optional.load("optuna", "`lightlib experiment`")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     module, _, name = _ACTIONS[options.action][0].partition(":")
     action: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"{_HERE}.{module}"), name)

@@ -12,7 +12,7 @@ from typing import Any
 import jsonargparse
 from torch import nn
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.cli import ArgsType, LightningArgumentParser, LightningCLI
 from lightlib.command.predictions import PredictionFiles
 from lightlib.core.trainer import Trainer
@@ -143,11 +143,4 @@ def _restrict(allowed: Sequence[str]) -> None:
 
 
 def _check_interpolation() -> None:
-    try:
-        import omegaconf  # noqa: F401  # optional: omegaconf
-    except ImportError as error:
-        raise MisconfigurationException(
-            f"--interpolate was given, but omegaconf cannot be imported: {error}.",
-            expected="omegaconf, which resolves ${...}.",
-            fix="pip install omegaconf",
-        ) from error
+    optional.load("omegaconf", "--interpolate")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
+from lightlib import optional
 from lightlib.errors import MisconfigurationException, shown
 
 if TYPE_CHECKING:
@@ -185,12 +186,5 @@ def distributions() -> ModuleType:
     Raises:
         MisconfigurationException: Optuna is not installed.
     """
-    try:
-        import optuna.distributions as module  # optional: optuna
-    except ModuleNotFoundError as error:
-        raise MisconfigurationException(
-            "This search needs Optuna, which is not installed.",
-            expected="the package optuna, version 4.3 or newer.",
-            fix='pip install "optuna>=4.3"',
-        ) from error
+    module: ModuleType = optional.load("optuna.distributions", "This search")
     return module

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.options import remember
 from lightlib.checkpoint.storage.retries import reason_of
@@ -212,7 +212,7 @@ def _check_package(top: str, config: ExperimentConfig) -> None:
         place.refuse(
             f"is {top!r}, which needs a package: {reason_of(error)}.",
             "the package of the store, on each machine.",
-            f"pip install {package}" if package else "install that package.",
+            optional.install(package) if package else "install that package.",
         )
 
 

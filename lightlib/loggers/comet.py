@@ -9,7 +9,7 @@ from lightlib import lazy
 from lightlib.loggers.checkpoint_files import runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
 from lightlib.loggers.log_files import below
-from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.logger import Logger, load_client, number, prefixed, rank_zero_experiment
 from lightlib.report import described, rank_zero_only
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ class CometLogger(Logger):
     def experiment(self) -> Any:
         """The `comet_ml.CometExperiment`; created at first use."""
         if self._experiment is None:
-            try:
-                import comet_ml  # optional: comet_ml
-            except ImportError as error:
-                raise missing_package("CometLogger", "comet_ml", "comet-ml", error) from error
+            comet_ml = load_client("comet_ml", "CometLogger")
             config = comet_ml.ExperimentConfig(**self._config)
             self._experiment = comet_ml.start(**self._start, experiment_config=config)
             self._experiment.log_other("Created from", "lightlib")

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Any
 
-from lightlib import safe_files
+from lightlib import optional, safe_files
 from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.checkpoint.storage.store import file_system
 from lightlib.errors import MisconfigurationException
@@ -36,7 +36,7 @@ def filesystem(url: str) -> tuple[Any, str]:
         raise MisconfigurationException(
             f"save_dir {url!r} cannot be opened: {error}",
             expected="a path, or a URL whose protocol fsspec knows, with the package for it installed.",
-            fix="pip install fsspec (and s3fs for s3://, gcsfs for gs://, adlfs for abfs://), or use a local path.",
+            fix=f"{optional.STORES}; or use a local path.",
         ) from error
 
 

@@ -8,8 +8,8 @@ from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from lightlib import lazy
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib import lazy, optional
+from lightlib.errors import ArgumentTypeError
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.log_files import below
 from lightlib.loggers.media.items import Media
@@ -17,6 +17,8 @@ from lightlib.report import rank_zero_only
 
 L = TypeVar("L")
 T = TypeVar("T")
+
+ANOTHER_LOGGER = "use another logger, for example Trainer(logger=CSVLogger('logs'))"
 
 
 class Logger(FabricLogger, ABC):
@@ -219,13 +221,13 @@ def number(name: str, value: Any) -> float:
     )
 
 
-def missing_package(logger: str, package: str, install: str, error: ImportError) -> MisconfigurationException:
-    """Return the error for a `logger` without its `package`, and the command to install it."""
-    return MisconfigurationException(
-        f"{logger} needs the package {package!r}, which cannot be imported: {error}",
-        expected=f"{package!r} installed in this environment.",
-        fix=f"pip install {install}, or use another logger, for example Trainer(logger=CSVLogger('logs')).",
-    )
+def load_client(module: str, logger: str) -> Any:
+    """Import and return the client of a `logger`.
+
+    Raises:
+        MisconfigurationException: It cannot be imported.
+    """
+    return optional.load(module, logger, otherwise=ANOTHER_LOGGER)
 
 
 if not TYPE_CHECKING:

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from lightlib import lazy
+from lightlib import lazy, optional
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.background_calls import BackgroundCalls
 from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads, runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
 from lightlib.loggers.log_files import below
-from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.logger import ANOTHER_LOGGER, Logger, load_client, number, prefixed, rank_zero_experiment
 from lightlib.loggers.media.items import Media
 from lightlib.report import described, rank_zero_only, warn
 
@@ -144,17 +144,15 @@ class MLFlowLogger(Logger):
     @contextmanager
     def _explained(self) -> Iterator[Any]:
         """Yield a client; turn its exceptions into errors that explain the fix."""
-        try:
-            from mlflow import MlflowClient  # optional: mlflow
-            from mlflow.exceptions import MlflowException  # optional: mlflow
-        except ImportError as error:
-            raise missing_package("MLFlowLogger", "mlflow", "mlflow", error) from error
+        mlflow = load_client("mlflow", "MLFlowLogger")
+        from mlflow.exceptions import MlflowException  # optional: mlflow
+
         try:
             if self.save_dir is not None:
                 os.makedirs(self.save_dir, exist_ok=True)
-            yield MlflowClient(self._tracking_uri)
+            yield mlflow.MlflowClient(self._tracking_uri)
         except ImportError as error:  # a database needs more than mlflow-skinny has
-            raise missing_package("MLFlowLogger", "mlflow", "mlflow", error) from error
+            raise optional.missing("mlflow", "MLFlowLogger", otherwise=ANOTHER_LOGGER, error=error) from error
         except MlflowException as error:
             raise MisconfigurationException(
                 f"MLFlowLogger cannot use tracking_uri {self._tracking_uri!r}: {error}",

@@ -18,10 +18,11 @@ from lightlib.accelerators.lookup import of
 from lightlib.loggers import event_files, log_files
 from lightlib.loggers.hyperparameters import flatten, plain
 from lightlib.loggers.log_files import below
-from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.logger import ANOTHER_LOGGER, Logger, number, prefixed, rank_zero_experiment
 from lightlib.loggers.media.events import summary_of
 from lightlib.loggers.media.items import Media
 from lightlib.loggers.version_logger import VersionLogger, check_inside
+from lightlib.optional import missing
 from lightlib.report import PossibleUserWarning, info, rank_zero_only, warn
 from lightlib.tree import map_children
 
@@ -79,7 +80,7 @@ class EventFiles(VersionLogger, ABC):
                 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]  # optional: tensorboard
                 from torch.utils.tensorboard import SummaryWriter  # optional: tensorboard
             except ImportError as error:
-                raise missing_package("TensorBoardLogger", "tensorboard", "tensorboard", error) from error
+                raise missing("tensorboard", "TensorBoardLogger", otherwise=ANOTHER_LOGGER, error=error) from error
             path = self._make_directory(self.log_dir)
             self._summary = Summary
             if path is not None:

@@ -10,7 +10,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads, runs_with_checkpoints
 from lightlib.loggers.hyperparameters import plain
 from lightlib.loggers.log_files import below
-from lightlib.loggers.logger import Logger, missing_package, prefixed, rank_zero_experiment
+from lightlib.loggers.logger import Logger, load_client, prefixed, rank_zero_experiment
 from lightlib.loggers.media.items import Audio, Figure, Histogram, Image, Media, Table, Text
 from lightlib.report import described, rank_zero_only, warn
 
@@ -331,8 +331,4 @@ def _of_wandb(wandb: Any, media: Media) -> Any:
 
 
 def _client() -> Any:
-    try:
-        import wandb  # optional: wandb
-    except ImportError as error:
-        raise missing_package("WandbLogger", "wandb", "wandb", error) from error
-    return wandb
+    return load_client("wandb", "WandbLogger")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
 
+from lightlib import optional
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.layers import check_layers
@@ -124,15 +123,7 @@ class BitsandbytesPrecision(Precision):
 
 
 def _package() -> Any:
-    if "bitsandbytes" not in sys.modules and find_spec("bitsandbytes") is None:
-        raise MisconfigurationException(
-            "BitsandbytesPrecision needs the package bitsandbytes, which is not installed.",
-            expected="bitsandbytes, which stores weights in 4 or 8 bits.",
-            fix='pip install bitsandbytes, or precision="bf16-true".',
-        )
-    import bitsandbytes  # optional: bitsandbytes
-
-    return bitsandbytes
+    return optional.load("bitsandbytes", "BitsandbytesPrecision", otherwise='precision="bf16-true"')
 
 
 def _replace(module: nn.Module, mode: str, ignored: tuple[str, ...], prefix: str = "") -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterable
-from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
 from lightlib.precision.layers import check_layers
 from lightlib.precision.precision import Applies, Precision
@@ -156,15 +154,7 @@ def _check_gpu(name: str, capability: tuple[int, int]) -> None:
 
 
 def _package() -> Any:
-    if "torchao" not in sys.modules and find_spec("torchao") is None:
-        raise MisconfigurationException(
-            "Float8Precision needs the package torchao, which is not installed.",
-            expected="torchao, whose linear layers multiply in 8-bit floats.",
-            fix='pip install torchao, or precision="bf16-mixed".',
-        )
-    import torchao.float8  # optional: torchao
-
-    return torchao.float8
+    return optional.load("torchao.float8", "Float8Precision", otherwise='precision="bf16-mixed"')
 
 
 def _config(recipe: Any, emulate: bool) -> Any:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import sys
+import importlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, owner
 from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.layers import LayersInstead, check_layers
@@ -125,16 +124,13 @@ def named(name: str) -> TransformerEnginePrecision:
 
 
 def _package() -> Any:
-    if "transformer_engine" not in sys.modules and find_spec("transformer_engine") is None:
-        raise MisconfigurationException(
-            "TransformerEnginePrecision needs the package transformer_engine, which is not installed.",
-            expected="transformer_engine with its part for torch, which needs a CUDA device.",
-            fix='pip install "transformer-engine[pytorch]", or precision="bf16-mixed", which needs neither.',
+    for module in ("common.recipe", "pytorch"):
+        optional.load(
+            f"transformer_engine.{module}",
+            "TransformerEnginePrecision",
+            otherwise='precision="bf16-mixed", which does not need a CUDA device either',
         )
-    import transformer_engine.common.recipe  # optional: transformer_engine
-    import transformer_engine.pytorch  # optional: transformer_engine
-
-    return transformer_engine
+    return importlib.import_module("transformer_engine")
 
 
 def _recipe(given: Any) -> Any:

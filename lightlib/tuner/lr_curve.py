@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import MisconfigurationException
 from lightlib.tuner.attribute import set_rate
@@ -101,14 +101,7 @@ class LRFinder:
         Raises:
             MisconfigurationException: matplotlib is not installed.
         """
-        try:
-            import matplotlib.pyplot as plt  # optional: matplotlib
-        except ImportError as error:
-            raise MisconfigurationException(
-                "The plot of a learning-rate search needs matplotlib, which is not installed.",
-                expected="matplotlib.",
-                fix="pip install matplotlib plotly",
-            ) from error
+        plt = optional.load("matplotlib.pyplot", "The plot of a learning-rate search")
         if ax is None:
             _, ax = plt.subplots()
         lrs, losses = self.results["lr"], self.results["loss"]

@@ -25,8 +25,8 @@ ADDED = "lightlib_lightning"  # a package that `lightlib` does not know
 ORDER = (
     "version | start_folder | index",
     "lazy | safe_files | signatures | torch_private | tree",
-    "errors > paths > report > conventions > registry > translations",
-    "accelerators | pages",
+    "errors > optional > paths > report > conventions > registry > translations",
+    "accelerators",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | schedulers | transforms | loggers.media > loggers > loggers.services",
     "launch.environment > launch.start > launch.watch > launch",

@@ -104,7 +104,7 @@ LINES = [
     line("fit DEV --trainer.callbacks lightning.pytorch.callbacks.EarlyStoping", 2, "is no class of Lightning 2.6."),
     line("fit DEV --trainer.logger lightning.pytorch.loggers.LitLogger", 2, "no counterpart in lightlib"),
     line("fit DEV --optimizer Adamm", 2, "Unknown optimizer 'Adamm'. Did you mean 'Adam'?"),
-    line("fit DEV --optimizer Adam8bit", 2, "bitsandbytes, which is not installed", "Fix: pip install bitsandbytes"),
+    line("fit DEV --optimizer Adam8bit", 2, "bitsandbytes, which is not installed", "Fix: pip install 'bitsandbytes>="),
     line("fit DEV --trainer.accelerator gpuu", 2, "Unknown accelerator 'gpuu'. Did you mean 'gpu'?"),
     line("fit RUN --trainer.strategy dpp", 2, "Unknown strategy 'dpp'. Did you mean 'ddp'?"),
     line("fit RUN --config dpp.yaml", 2, "  Configured: trainer.strategy (dpp.yaml, line 2).\n  Expected: "),

@@ -241,7 +241,7 @@ def test_the_names_of_precisions():
             with pytest.raises(MisconfigurationException):
                 precision.named(name)
         elif name.startswith("transformer-engine") and find_spec("transformer_engine") is None:
-            with pytest.raises(MisconfigurationException, match="needs the package transformer_engine"):
+            with pytest.raises(MisconfigurationException, match="needs the package transformer-engine"):
                 precision.named(name)
         else:
             assert precision.named(name).name.startswith(name)

@@ -101,9 +101,9 @@ def test_without_optuna(monkeypatch, call):
     with pytest.raises(MisconfigurationException) as caught:
         call(Space(TREE))
     assert str(caught.value) == (
-        "This search needs Optuna, which is not installed.\n"
-        "  Expected: the package optuna, version 4.3 or newer.\n"
-        '  Fix: pip install "optuna>=4.3"'
+        "This search needs the package optuna, which is not installed.\n"
+        "  Expected: optuna>=4.3 in this environment.\n"
+        "  Fix: pip install 'optuna>=4.3'"
     )
 
 

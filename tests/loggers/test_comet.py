@@ -82,7 +82,7 @@ def test_pickled_it_continues_the_experiment(comet):
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "comet_ml", None)
     with pytest.raises(
-        MisconfigurationException, match=r"needs the package 'comet_ml'.*\n.*\n  Fix: pip install comet-ml"
+        MisconfigurationException, match=r"needs the package comet-ml,.*\n.*\n  Fix: pip install 'comet-ml>="
     ):
         CometLogger().prepare()
 

@@ -295,7 +295,7 @@ def test_without_the_package(board, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(
         MisconfigurationException,
-        match=r"needs the package 'tensorboard'.*\n.*\n  Fix: pip install tensorboard, or use another",
+        match=r"needs the package tensorboard,.*\n.*\n  Fix: pip install 'tensorboard>=2.14', or use another",
     ):
         board().prepare()
 

@@ -153,5 +153,5 @@ def test_a_version_at_a_url_that_another_run_takes_meanwhile(memory, monkeypatch
 
 
 def test_an_unknown_protocol():
-    with pytest.raises(MisconfigurationException, match=r"save_dir 'nope://x/.*\n.*\n  Fix: pip install fsspec"):
+    with pytest.raises(MisconfigurationException, match=r"save_dir 'nope://x/.*\n.*\n  Fix: pip install s3fs"):
         CSVLogger("nope://x", "a", None).prepare()

@@ -10,7 +10,7 @@ from torch import nn
 
 import lightlib
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from lightlib.precision import BitsandbytesPrecision, bitsandbytes
+from lightlib.precision import BitsandbytesPrecision
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
 
@@ -21,9 +21,8 @@ DATA = [torch.randn(8, 64, generator=torch.Generator().manual_seed(seed)) for se
 
 
 def test_without_the_package(monkeypatch):
-    monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
-    monkeypatch.setattr(bitsandbytes, "find_spec", lambda name: None)
-    with pytest.raises(MisconfigurationException, match=r"not installed(.|\n)*pip install bitsandbytes"):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(MisconfigurationException, match=r"not installed(.|\n)*pip install 'bitsandbytes>="):
         BitsandbytesPrecision("nf4")
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import lightlib
-from lightlib import compat
+from lightlib import compat, optional
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.precision import TransformerEnginePrecision, named, transformer_engine
 from tests.runs.modules import Regression
@@ -197,14 +197,14 @@ def test_what_does_not_fit_stays(package):
 
 class TestErrors:
     def test_without_the_package(self, monkeypatch):
-        monkeypatch.delitem(sys.modules, "transformer_engine", raising=False)
-        monkeypatch.setattr(transformer_engine, "find_spec", lambda name: None)
+        monkeypatch.setitem(sys.modules, "transformer_engine", None)
         for make in (
             lambda: named("transformer-engine"),
             lambda: lightlib.Trainer(precision="transformer-engine-float16"),
         ):
             with pytest.raises(
-                MisconfigurationException, match=r"not installed(.|\n)*pip install \"transformer-engine\[pytorch\]\""
+                MisconfigurationException,
+                match=r"not installed(.|\n)*pip install 'transformer-engine\[pytorch\]>=1.0', or precision=",
             ):
                 make()
 
@@ -215,9 +215,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("strategy", ["fsdp", "tensor", "pipeline", "deepspeed", "zero1"])
     def test_a_strategy_that_shards(self, package, monkeypatch, strategy):
-        from lightlib.strategies.deepspeed import strategy as deepspeed
-
-        monkeypatch.setattr(deepspeed, "find_spec", lambda name: "installed")
+        monkeypatch.setattr(optional, "is_installed", lambda module: True)
         with pytest.raises(MisconfigurationException, match="which shards or divides layers"):
             lightlib.Trainer(precision="transformer-engine", strategy=strategy, devices=2, **QUIET)
         assert lightlib.Trainer(precision="transformer-engine", strategy="ddp", devices=2, **QUIET)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
-from types import ModuleType
 from typing import cast
 
 from torch import Tensor
 
+from lightlib import optional
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import CheckpointWriteError, MisconfigurationException
+from lightlib.errors import CheckpointWriteError
 
 SUFFIXES = (".h5", ".hdf5")
 
@@ -23,7 +23,7 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
         CheckpointWriteError: A tensor is not dense, or has a dtype that NumPy lacks; or the file cannot be written.
         MisconfigurationException: h5py is not installed.
     """
-    package, name = _package(), os.fspath(path)
+    package, name = optional.load("h5py", "Writing .h5 files"), os.fspath(path)
     arrays = {}
     for key, tensor in tensors.items():
         try:
@@ -41,15 +41,3 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
             file.create_dataset(key, data=array)
     data = content.getbuffer()
     filesystem.write(name, lambda target: cast("None", target.write(data)))
-
-
-def _package() -> ModuleType:
-    try:
-        import h5py  # optional: h5py
-    except ImportError as error:
-        raise MisconfigurationException(
-            "Writing .h5 files needs the package h5py, which is not installed.",
-            expected="h5py, at least 3.8.",
-            fix="pip install h5py",
-        ) from error
-    return cast("ModuleType", h5py)

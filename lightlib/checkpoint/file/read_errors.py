@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lightlib import optional
 from lightlib.checkpoint.file import pickles
 from lightlib.checkpoint.file.records import CorruptionError
 from lightlib.conventions import leniency
@@ -87,7 +88,7 @@ def unreachable(path: str, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"{path!r} cannot be accessed: {error}",
         expected="a path, or a URL with a protocol that fsspec knows and whose package is installed.",
-        fix="pip install s3fs for s3://, gcsfs for gs://, adlfs for abfs://; or use a local path.",
+        fix=f"{optional.STORES}; or use a local path.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -14,8 +15,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from lightlib import optional
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
+from lightlib.errors import CheckpointError, CheckpointWriteError
 
 SUFFIX = ".safetensors"
 NOTED = ("epoch", "global_step")  # values of a checkpoint that are written with the weights
@@ -147,12 +149,5 @@ def _damaged(name: str, reason: str) -> CheckpointError:
 
 
 def _package() -> ModuleType:
-    try:
-        import safetensors.torch  # optional: safetensors
-    except ImportError as error:
-        raise MisconfigurationException(
-            "Reading and writing .safetensors files needs the package safetensors, which is not installed.",
-            expected="safetensors, at least 0.4.",
-            fix="pip install safetensors",
-        ) from error
-    return safetensors
+    optional.load("safetensors.torch", "Reading and writing .safetensors files")
+    return importlib.import_module("safetensors")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.checkpoint.storage.local import PieceWriter
 from lightlib.checkpoint.storage.retries import StoreError, reason_of, with_retries
 from lightlib.checkpoint.storage.store import file_system, is_object_store, names_in, object_info, size_of
@@ -200,5 +200,5 @@ def check_writable(folder: str, owner: str) -> None:
         raise MisconfigurationException(
             f"{owner} cannot write into {folder!r}: {reason_of(reason)}",
             expected="a store that can be accessed and written, with a protocol that fsspec knows.",
-            fix="check the address and the credentials; pip install s3fs for s3://, gcsfs for gs://, adlfs for abfs://.",
+            fix=f"check the address and the credentials; {optional.STORES}.",
         ) from error

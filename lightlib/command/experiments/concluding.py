@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
+from lightlib import optional
 from lightlib.command.experiments.names import near
 from lightlib.errors import LightlibError
 from lightlib.experiment.file import ExperimentConfig
@@ -56,8 +56,8 @@ def remove_logs(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledg
 
 
 def _write_page(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger) -> None:
-    if importlib.util.find_spec("plotly") is None:
-        printed("There is no page about it: pip install plotly, and run `lightlib experiment report`.")
+    if not optional.is_installed("plotly"):
+        printed(f"There is no page about it: {optional.install('plotly')}, and run `lightlib experiment report`.")
         return
     try:
         printed(f"page: {near(write_report(folder, config, ledger))}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import time
 from contextlib import suppress
 
+from lightlib import optional
 from lightlib.command.experiments.board import Board, is_possible, shown
 from lightlib.command.experiments.names import folder_of
 from lightlib.errors import MisconfigurationException
@@ -41,12 +41,8 @@ def watch(options: argparse.Namespace) -> int:
 
 def dashboard(options: argparse.Namespace) -> int:
     """Serve Optuna's dashboard of an experiment until Ctrl-C."""
-    if importlib.util.find_spec("optuna_dashboard") is None:
-        raise MisconfigurationException(
-            "`lightlib experiment open` needs optuna-dashboard, which is not installed.",
-            expected="the package optuna-dashboard.",
-            fix="pip install optuna-dashboard",
-        )
+    if not optional.is_installed("optuna_dashboard"):
+        raise optional.missing("optuna_dashboard", "`lightlib experiment open`")
     if options.host not in _LOOPBACK and not options.allow_remote:
         raise MisconfigurationException(
             f"--host is {options.host!r}: the dashboard has no login, and can delete trials.",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from lightlib.command.plot.panels import HEAD, Panels, Row, traces
-from lightlib.pages import as_text, page
+from lightlib.experiment.report.pages import as_text, page
 
 MARK = '<meta name="generator" content="lightlib plot">'  # identifies our own pages
 _DASHES = ("dash", "solid", "dot", "dashdot", "longdashdot")

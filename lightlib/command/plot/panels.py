@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from lightlib.command.plot.curves import Run
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.pages import COLORS
+from lightlib.experiment.report.pages import COLORS
 
 AXES = ("step", "epoch", "time")
 HEAD = ["run", "metric", "last", "best", "at step"]

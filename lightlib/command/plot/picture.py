@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lightlib.command.plot.panels import Line, Panels, traces
-from lightlib.pages import COLORS
+from lightlib.experiment.report.pages import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from lightlib.command.plot import page, picture
 from lightlib.command.plot.curves import Run, find_runs, read_run
 from lightlib.command.plot.panels import AXES, HEAD, Row, chosen, make_panels, summary
 from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.experiment.report.pages import refuse_foreign, write
 from lightlib.loggers.log_files import is_url
-from lightlib.pages import refuse_foreign, write
 
 FORMATS = {"png": "matplotlib", "html": "plotly"}  # by the package that draws it
 _MARKS = {"png": picture.MARK, "html": page.MARK}

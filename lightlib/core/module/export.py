@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.errors import MisconfigurationException
 from lightlib.tree import to_device
 
@@ -97,11 +97,7 @@ def to_onnx(
     except ModuleNotFoundError as error:
         if error.name not in _OF_ONNX:
             raise
-        raise MisconfigurationException(
-            f"{type(module).__name__}.to_onnx needs the package {error.name}, which is not installed.",
-            expected="onnx and onnxscript, which torch needs to write ONNX.",
-            fix="pip install onnx onnxscript",
-        ) from error
+        raise optional.missing(error.name, f"{type(module).__name__}.to_onnx", error=error) from error
 
 
 def to_torch_export(module: Module, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:
@@ -150,14 +146,7 @@ def to_tensorrt(
     options: dict[str, Any],
 ) -> Any:
     """Compile `forward` with TensorRT; a file is written on rank zero only; see `Module.to_tensorrt`."""
-    try:
-        import torch_tensorrt  # optional: torch-tensorrt
-    except ImportError as error:
-        raise MisconfigurationException(
-            f"{type(module).__name__}.to_tensorrt needs the package torch-tensorrt, which is not installed.",
-            expected="torch-tensorrt, which brings NVIDIA's compiler.",
-            fix="pip install torch-tensorrt",
-        ) from error
+    torch_tensorrt = optional.load("torch_tensorrt", f"{type(module).__name__}.to_tensorrt")
     if ir == "ts" and saving["output_format"] != "torchscript":
         raise MisconfigurationException(
             f"to_tensorrt(ir='ts', output_format={saving['output_format']!r}): TorchScript has one format.",

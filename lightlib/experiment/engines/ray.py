@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -13,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightlib.errors import LightlibError, MisconfigurationException
+from lightlib import optional
+from lightlib.errors import LightlibError
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.snapshot import ENDED
@@ -179,10 +179,8 @@ def require_ray() -> None:
     Raises:
         MisconfigurationException: It is not.
     """
-    if importlib.util.find_spec("ray") is None:
-        raise MisconfigurationException(
-            "--on ray needs Ray, which is not installed.", expected="the package ray.", fix="pip install ray"
-        )
+    if not optional.is_installed("ray"):
+        raise optional.missing("ray", "--on ray")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.ledger.journal import JournalFile, is_on_network
 
@@ -108,11 +108,9 @@ def _database(url: str) -> RDBStorage:
             fix="GRANT CREATE ON SCHEMA public TO the user, or an empty database.",
         ) from None
     except ImportError as error:
-        raise MisconfigurationException(
-            f"The storage {report.without_passwords(url)!r} needs a package that is not installed: {_hidden(error)}",
-            expected="the driver that the URL names.",
-            fix="pip install 'psycopg[binary]'",
-        ) from None
+        user = f"The storage {report.without_passwords(url)!r}"
+        driver = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # Optuna names no package
+        raise optional.missing(driver.name or "psycopg", user, error=driver) from None
     except OperationalError as error:
         raise StorageUnreachable(
             f"The storage {report.without_passwords(url)!r} does not answer: {_hidden(error.orig)}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.attempt import OWNER, Attempt
 from lightlib.experiment.ledger.ledger import Ledger
@@ -237,8 +236,8 @@ def _importances(ledger: Ledger, rows: Sequence[Row], space: Space) -> dict[str,
         return f"They need {LEAST_COMPLETED} completed trials with a finite metric; there are {len(completed)}."
     if math.isclose(min(completed), max(completed)):
         return "All completed trials have the same metric."
-    if importlib.util.find_spec("sklearn") is None:
-        return "They need scikit-learn, which is not installed: pip install scikit-learn"
+    if not optional.is_installed("sklearn"):
+        return f"They need scikit-learn, which is not installed: {optional.install('sklearn')}"
     from optuna import load_study  # optional: optuna
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances  # optional: optuna
 

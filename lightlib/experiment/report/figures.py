@@ -7,8 +7,8 @@ from typing import Any
 
 from lightlib.experiment.report.axes import Axis
 from lightlib.experiment.report.facts import Facts, Row, Span, is_drawn
+from lightlib.experiment.report.pages import COLORS, as_text
 from lightlib.experiment.report.parallel import lines, scale
-from lightlib.pages import COLORS, as_text
 
 Figure = dict[str, Any]  # "data" and "layout", as in plotly's JSON
 BLUE, ORANGE, GREEN, PURPLE = COLORS[:4]

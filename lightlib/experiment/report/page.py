@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from lightlib.errors import MisconfigurationException
+from lightlib import optional
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.report import figures, tables
 from lightlib.experiment.report.facts import Facts, facts_of
+from lightlib.experiment.report.pages import as_text, page, refuse_foreign, write
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.pages import as_text, page, refuse_foreign, write
 
 MARK = '<meta name="generator" content="lightlib experiment report">'  # identifies our own pages
 NAME = "report.html"
@@ -56,14 +55,7 @@ def write_report(
     """
     path = folder.path / NAME if target is None else Path(target)
     refuse_foreign(path, MARK, "lightlib experiment report", _FIX)
-    try:
-        importlib.import_module("plotly")
-    except ImportError as error:
-        raise MisconfigurationException(
-            f"`lightlib experiment report` needs the package 'plotly', which cannot be imported: {error}",
-            expected="'plotly' installed in this environment.",
-            fix="pip install plotly",
-        ) from error
+    optional.load("plotly", "`lightlib experiment report`")
     text = draw_page(facts_of(folder, config, ledger), folder)
     write(path, text.encode(errors="backslashreplace"), "-o FILE")
     return path

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightlib.experiment.report.axes import Axis
-from lightlib.pages import as_text
+from lightlib.experiment.report.pages import as_text
 
 _BEST, _WORST = (8, 48, 107), (198, 219, 239)  # red, green and blue of the lines
 _ABSENT, _BELOW = "none", -0.15  # the tick of trials without the hyperparameter, and its height

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from lightlib.experiment.report.axes import Axis
 from lightlib.experiment.report.facts import Facts, Row, is_drawn
+from lightlib.experiment.report.pages import as_text
 from lightlib.experiment.searchers.scores import score
-from lightlib.pages import as_text
 
 # Sorts a table by the column of a heading that is clicked, the second time the other way; empty cells are last.
 SORT = """

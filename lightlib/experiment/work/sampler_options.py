@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -10,6 +9,7 @@ from typing import Any, NoReturn
 import optuna
 from optuna.storages import InMemoryStorage
 
+from lightlib import optional
 from lightlib.experiment.file.place import Place
 from lightlib.experiment.parameters import Categorical
 from lightlib.experiment.samplers import CLASSES, new_study, quiet, sampler_of
@@ -43,12 +43,11 @@ def check_sampler(
     Raises:
         ConfigError: The sampler cannot.
     """
-    missing = [one for one in PACKAGES.get(name, ()) if importlib.util.find_spec(one) is None]
-    if missing:
+    if missing := [module for module in PACKAGES.get(name, ()) if not optional.is_installed(module)]:
         place.below("name").refuse(
             f"is {name!r}, which needs {' and '.join(missing)}.",
             f"the {'package' if len(missing) == 1 else 'packages'} {', '.join(PACKAGES[name])}.",
-            f"pip install {' '.join(missing)}",
+            optional.install(*missing),
         )
     _check_space(name, space, place)
     _check_names(name, options, place.below("options"))

@@ -6,7 +6,7 @@ import io
 import os
 from typing import Any
 
-from lightlib.loggers.logger import missing_package
+from lightlib.loggers.logger import load_client
 from lightlib.loggers.media.items import Audio, Figure, Histogram, Image, Media, Text
 from lightlib.loggers.services.identified_service import IdentifiedService
 from lightlib.report import described
@@ -94,11 +94,7 @@ class AimLogger(IdentifiedService):
 
 
 def _package() -> Any:
-    try:
-        import aim  # optional: aim
-    except ImportError as error:
-        raise missing_package("AimLogger", "aim", "aim", error) from error
-    return aim
+    return load_client("aim", "AimLogger")
 
 
 def _of_aim(aim: Any, media: Media) -> Any:

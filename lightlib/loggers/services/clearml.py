@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from lightlib.loggers.logger import missing_package
+from lightlib.loggers.logger import load_client
 from lightlib.loggers.media.items import Audio, Figure, Histogram, Image, Media, Table, Text
 from lightlib.loggers.services.identified_service import IdentifiedService
 from lightlib.report import described
@@ -128,8 +128,4 @@ def _title(name: str) -> tuple[str, str]:
 
 
 def _package() -> Any:
-    try:
-        import clearml  # optional: clearml
-    except ImportError as error:
-        raise missing_package("ClearMLLogger", "clearml", "clearml", error) from error
-    return clearml
+    return load_client("clearml", "ClearMLLogger")

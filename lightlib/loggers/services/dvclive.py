@@ -7,7 +7,7 @@ from typing import Any
 
 from lightlib.loggers import log_files
 from lightlib.loggers.log_files import below
-from lightlib.loggers.logger import missing_package
+from lightlib.loggers.logger import load_client
 from lightlib.loggers.media.items import Image, Media
 from lightlib.loggers.services.service_logger import ServiceLogger
 from lightlib.report import described, rank_zero_only
@@ -142,8 +142,4 @@ class DVCLiveLogger(ServiceLogger):
 
 
 def _package() -> Any:
-    try:
-        import dvclive  # optional: dvclive
-    except ImportError as error:
-        raise missing_package("DVCLiveLogger", "dvclive", "dvclive", error) from error
-    return dvclive
+    return load_client("dvclive", "DVCLiveLogger")

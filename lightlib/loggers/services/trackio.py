@@ -8,7 +8,7 @@ from typing import Any
 
 from lightlib.loggers.checkpoint_files import runs_with_checkpoints
 from lightlib.loggers.log_files import below
-from lightlib.loggers.logger import missing_package
+from lightlib.loggers.logger import load_client
 from lightlib.loggers.media.items import Image, Media, Table, Text
 from lightlib.loggers.services.service_logger import ServiceLogger
 from lightlib.report import described, rank_zero_only
@@ -105,11 +105,7 @@ class TrackioLogger(ServiceLogger):
 
 
 def _package() -> Any:
-    try:
-        import trackio  # optional: trackio
-    except ImportError as error:
-        raise missing_package("TrackioLogger", "trackio", "trackio", error) from error
-    return trackio
+    return load_client("trackio", "TrackioLogger")
 
 
 def _of_trackio(trackio: Any, media: Media) -> Any:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
 from datetime import timedelta
 from functools import partial
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lightlib import report
+from lightlib import optional, report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError, is_ours, owner
 from lightlib.launch.environment.detect import Environment
@@ -164,12 +162,12 @@ class DeepSpeedStrategy(Strategy):
     def use(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:
-        if "deepspeed" not in sys.modules and find_spec("deepspeed") is None:
-            raise MisconfigurationException(
-                "The strategy deepspeed needs the package deepspeed, which is not installed.",
-                expected="deepspeed, and a C++ compiler, with which it builds parts of itself on first use.",
-                fix="pip install deepspeed (DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed when its build "
-                "does not find torch), or strategy='zero1', 'zero2' or 'zero3', which need neither.",
+        if not optional.is_installed("deepspeed"):
+            raise optional.missing(
+                "deepspeed",
+                "The strategy deepspeed",
+                otherwise="DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed if its build does not find torch; "
+                "or strategy='zero1', 'zero2' or 'zero3', which do not need the package nor a C++ compiler",
             )
         refuse_without_collectives(type(self).__name__, accelerator)
         precision.check_strategy(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 
 import pytest
 import torch
@@ -123,14 +123,7 @@ def test_the_numbers_go_to_a_logger_and_to_on_log_once(stats):
 
 
 def test_without_psutil_it_is_refused_before_training(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **options):
-        if name == "psutil":
-            raise ImportError(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "psutil", None)
     trainer, _ = fit(DeviceStatsMonitor())
     with pytest.raises(MisconfigurationException, match="pip install psutil"):
         trainer.fit(Net(), DataLoader(torch.ones(2, 1)))

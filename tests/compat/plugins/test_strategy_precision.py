@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 import lightlib
-from lightlib import compat
+from lightlib import compat, optional
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.strategies.deepspeed import strategy as deepspeed
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
 
@@ -154,7 +153,7 @@ class TestRefused:
         import lightning.pytorch as pl
         from lightning.pytorch.plugins import DeepSpeedPrecision, FSDPPrecision
 
-        monkeypatch.setattr(deepspeed, "find_spec", lambda name: "installed")
+        monkeypatch.setattr(optional, "is_installed", lambda module: True)
         with pytest.raises(MisconfigurationException, match="Expected: DeepSpeedStrategy"):
             pl.Trainer(strategy="fsdp", plugins=[DeepSpeedPrecision("32-true")], **QUIET)
         with pytest.raises(MisconfigurationException, match="Expected: FSDPStrategy"):
@@ -168,7 +167,7 @@ class TestRefused:
             def convert_input(self, data):
                 return data
 
-        monkeypatch.setattr(deepspeed, "find_spec", lambda name: "installed")
+        monkeypatch.setattr(optional, "is_installed", lambda module: True)
         with pytest.raises(MisconfigurationException, match="Mine overrides `convert_input`"):
             pl.Trainer(strategy="deepspeed", plugins=[Mine("32-true")], **QUIET)
 
@@ -178,7 +177,7 @@ def test_deepspeeds_engine_gets_the_dtype_of_the_precision(monkeypatch):
     from lightning.pytorch.plugins import DeepSpeedPrecision
     from lightning.pytorch.strategies import DeepSpeedStrategy
 
-    monkeypatch.setattr(deepspeed, "find_spec", lambda name: "installed")
+    monkeypatch.setattr(optional, "is_installed", lambda module: True)
     for name, half in (("32-true", None), ("16-mixed", "fp16"), ("bf16-mixed", "bf16"), ("bf16-true", "bf16")):
         by_name = pl.Trainer(strategy="deepspeed", precision=name, **QUIET).strategy.precision
         plugin = DeepSpeedPrecision(name)

@@ -52,7 +52,8 @@ def test_a_missing_package_of_onnx_is_named_with_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(
-        MisconfigurationException, match=r"Net\.to_onnx needs the package onnxscript(.|\n)*Fix: pip install onnx onnx"
+        MisconfigurationException,
+        match=r"Net\.to_onnx needs the package onnxscript(.|\n)*Fix: pip install 'onnxscript>=",
     ) as caught:
         Net().to_onnx(tmp_path / "net.onnx")
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)

@@ -143,8 +143,8 @@ def test_an_actor_on_a_machine_without_the_folder_starts_nothing(tmp_path):
 
 
 def test_without_ray_the_fix_is_to_install_it(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MisconfigurationException, match=r"Ray, which is not installed(.|\n)*pip install ray"):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MisconfigurationException, match=r"ray, which is not installed(.|\n)*pip install 'ray>="):
         engine.require_ray()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 
@@ -147,7 +148,7 @@ def test_importances_give_the_reason_why_they_are_missing(three, tmp_path, monke
         made.add(trial, "completed", {"lr": -trial}, [(1, 1.0)])
     assert made.facts.importances == "All completed trials have the same metric."
     made.add(4, "completed", {"lr": -4}, [(1, 2.0)])
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     assert "scikit-learn, which is not installed" in made.facts.importances
 
 

@@ -178,9 +178,9 @@ def test_only_an_earlier_page_is_replaced(tmp_path):
 
 def test_without_plotly_the_error_has_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "plotly", None)
-    with pytest.raises(MisconfigurationException, match="needs the package 'plotly'") as error:
+    with pytest.raises(MisconfigurationException, match="needs the package plotly") as error:
         page_of(Made(tmp_path, LR))
-    assert "pip install plotly" in str(error.value)
+    assert "pip install 'plotly>=6'" in str(error.value)
 
 
 @pytest.mark.processes

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
+
+from lightlib import optional
 
 pytest.importorskip("optuna")
 
@@ -92,7 +92,7 @@ def test_a_sequence_that_optuna_does_not_have():
     ],
 )
 def test_spaces_that_do_not_fit(monkeypatch, tree, parts):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(optional, "is_installed", lambda module: True)
     text = refused(tree, name="cmaes")
     assert all(part in text for part in parts), text
 
@@ -100,13 +100,13 @@ def test_spaces_that_do_not_fit(monkeypatch, tree, parts):
 @pytest.mark.parametrize(
     ("name", "what", "fix"),
     [
-        ("gp", "which needs scipy and torch.", "pip install scipy torch"),
-        ("cmaes", "which needs cmaes.", "pip install cmaes"),
-        ("qmc", "which needs scipy.", "pip install scipy"),
+        ("gp", "which needs scipy and torch.", "pip install 'scipy>=1.10' torch"),
+        ("cmaes", "which needs cmaes.", "pip install 'cmaes>=0.12'"),
+        ("qmc", "which needs scipy.", "pip install 'scipy>=1.10'"),
     ],
 )
 def test_packages_that_are_missing(monkeypatch, name, what, fix):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(optional, "is_installed", lambda module: False)
     text = refused(name=name)
     assert f"'searcher.name' is {name!r}, {what}" in text
     assert f"Fix: {fix}" in text
