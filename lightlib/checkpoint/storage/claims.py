@@ -97,7 +97,7 @@ def _lock(folder: str) -> int | None:
     while True:
         handle = safe_files.descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
-            try:  # unlike flock's, which filelock uses, this lock is not inherited by forked workers
+            try:  # unlike flock's, this lock is not inherited by forked workers
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except PermissionError as error:  # some systems raise EACCES instead of EAGAIN
                 raise BlockingIOError(*error.args) from error
