@@ -1,4 +1,4 @@
-"""Small modules that many tests share: each adds one thing to the classifier of plain.py."""
+"""Small modules that many tests share: variants of the classifier of plain.py, and one weight."""
 
 from __future__ import annotations
 
