@@ -27,18 +27,6 @@ from lightlib.loggers.logger import Logger
 _STAGES = {stage.value: stage for stage in RunningStage}
 
 
-def present_run(last_fit: Run | None, run: Run | None) -> Run | None:
-    """Return the run of the last fit if its module is still the present one; otherwise the present run."""
-    return last_fit if last_fit is not None and run is not None and run.module is last_fit.module else run
-
-
-def training_data(run: Run | None, builder: Builder | None) -> TrainData | None:
-    """Return the training data of a run, or during set-up of the one that is built, for `configure_optimizers`."""
-    if run is not None:
-        return run.train_data
-    return builder.loaded if builder is not None else None
-
-
 def state_of(state: TrainerState, run: Run | None) -> TrainerState:
     """Return the state with the stage of the run."""
     return replace(state, stage=None if run is None else _STAGES.get(run.stage))

@@ -205,8 +205,7 @@ class Trainer:
         self.default_root_dir = root_folder(default_root_dir if self._storage is None else self._storage.address)
         self.num_nodes = integer("num_nodes", num_nodes, 1)
         accelerator, devices, plugins = setup.arguments_of(strategy, accelerator, devices, plugins)
-        hardware = setup.hardware_of(accelerator, devices, self.num_nodes, plugins)
-        self.accelerator, self.devices, environment = hardware
+        self.accelerator, self.devices, environment = setup.hardware_of(accelerator, devices, self.num_nodes, plugins)
         self.strategy: Strategy = setup.strategy_of(strategy, environment)
         self._adapts = isinstance(strategy, str) and strategy.lower() == "auto"
         self.precision_plugin = setup.precision_of(setup.plugins_of(plugins, precision))
@@ -523,14 +522,16 @@ class Trainer:
     sanity_checking = View[bool](lambda self: self._in("sanity_check"), "Whether the sanity check runs.")
     evaluating = View[bool](lambda self: self._in("validate", "test", "sanity_check"), "Whether an evaluation runs.")
 
-    _trained = View[Run | None](
-        lambda self: run_views.present_run(self._session.fit_run, self.run),
-        "The run of the last fit if its module is still the present one; otherwise the present run.",
-    )
-    _train_data = View[TrainData | None](
-        lambda self: run_views.training_data(self._trained, self._session.builder),
-        "The training data of that run, or during set-up of the one that is built, for `configure_optimizers`.",
-    )
+    @property
+    def _trained(self) -> Run | None:
+        last, run = self._session.fit_run, self.run
+        return last if last is not None and run is not None and run.module is last.module else run
+
+    @property
+    def _train_data(self) -> TrainData | None:
+        if (run := self._trained) is not None:
+            return run.train_data
+        return None if self._session.builder is None else self._session.builder.loaded  # for `configure_optimizers`
 
     # numbers of batches
     @property
@@ -818,9 +819,8 @@ class Trainer:
 
         Example:
             >>> import torch
-            >>> import lightlib as L
             >>> from lightlib.loggers.media import Image
-            >>> L.Trainer(logger=False).log_media("input", Image(torch.rand(3, 8, 8)))
+            >>> Trainer(logger=False).log_media("input", Image(torch.rand(3, 8, 8)))
         """
         check_media(name, media)
         if self.run is not None and self.is_global_zero and not self.sanity_checking:
