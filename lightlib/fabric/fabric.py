@@ -99,7 +99,7 @@ class Fabric:
         refuse_pipelines(self.strategy)
         blank = Blank(self.strategy)
         found = setup.precision_of(setup.plugins_of(plugins, precision))
-        self.strategy.use(self.accelerator, self.devices, found, environment)
+        self.strategy.use(self.accelerator, list(self.devices), found, environment)
         setup.attach_plugins(plugins, self.strategy)
         own_loop = self.strategy.extension.own_loop
         self._replaced = Replaced() if own_loop is None else own_loop(self)
