@@ -44,8 +44,7 @@ def test_no_import_cycles() -> None:
 
 
 def test_a_base_has_two_subclasses() -> None:
-    of_compat = [File(path, ROOT) for path in sorted((ROOT / "lightlib_lightning").rglob("*.py"))]
-    lone = bases_of_one(files_of_lightlib() + of_compat)
+    lone = bases_of_one(files_of_lightlib())
     expect_none(problem for name, problem in lone.items() if name not in EXCEPTIONS)
     stale = sorted(EXCEPTIONS.keys() - lone.keys())
     assert not stale, f"remove {', '.join(stale)} from EXCEPTIONS of tests/architecture/bases.py: it is no such base"
