@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightlib.callbacks import ModelCheckpoint
+from lightlib.callbacks.checkpoint.named import SaveDecision
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
@@ -332,12 +333,21 @@ class TestBest:
         assert sorted(callback.best_k_models) == [os.path.join(callback.dirpath, name) for name in kept(callback)]
         assert callback.best_model_score == (min(numbers) if numbers else math.inf if losses else None)
 
-    def test_ranks_agree(self, tmp_path):
+    def test_ranks_follow_rank_zero(self, tmp_path):
         callback, trainer = started(tmp_path, monitor="m")
         trainer.epoch(m=2)
-        trainer.strategy.reduce_boolean_decision = lambda decision: False
+        of_rank_zero = SaveDecision({"m": torch.tensor(3.0)}, callback._files, "", callback.best_model_path, None)
+        trainer.is_global_zero, trainer.strategy.broadcast = False, lambda _: (of_rank_zero, None)
         trainer.epoch(m=1)
         assert kept(callback) == ["epoch=0-step=2.ckpt"]
+        assert callback.current_score == 3
+
+    def test_ranks_agree_outside_of_a_save(self, tmp_path):
+        callback, trainer = started(tmp_path, monitor="m")
+        trainer.epoch(m=2)
+        assert callback.check_monitor_top_k(trainer, torch.tensor(1.0))
+        trainer.strategy.reduce_boolean_decision = lambda decision: False
+        assert not callback.check_monitor_top_k(trainer, torch.tensor(1.0))
 
     def test_verbose(self, tmp_path, caplog, monkeypatch):
         said = []

@@ -123,7 +123,7 @@ class TestNewest:
             return made
 
         command(tmp_path, callbacks, losses=(9.0, 9.0, 9.0, 1.0), max_epochs=4)
-        assert set(made[0]._ledger.newest) == {str(tmp_path / name) for name in kept(made[0])}
+        assert set(made[0]._files.newest) == {str(tmp_path / name) for name in kept(made[0])}
 
 
 class TestFirst:

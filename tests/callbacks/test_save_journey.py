@@ -82,7 +82,6 @@ def test_from_the_hook_to_the_bytes(tmp_path):
     )
     assert request | written == {
         CALLBACK,
-        "callbacks/checkpoint/saves.py",
         "core/trainer.py",
         SAVER,
         "checkpoint/formats.py",

@@ -32,7 +32,7 @@ class SlowTrainer(FakeTrainer):
 
 
 def settled(callback, trainer):
-    callback._saves.writer.join()
+    callback._transactions.writer.join()
     trainer.batch()
 
 
@@ -138,7 +138,7 @@ class TestBackground:
         callback.on_train_end(trainer, None)
         assert kept(callback) == ["epoch=0-step=2.ckpt"]
         callback.teardown(trainer, None, "fit")
-        assert callback._saves.writer is None
+        assert callback._transactions.writer is None
 
     def test_an_exception_waits_and_its_own_save_is_made_at_once(self, tmp_path):
         callback, trainer = started(tmp_path, SlowTrainer(tmp_path), async_save=True, save_on_exception=True)
@@ -170,11 +170,11 @@ class TestFailuresInTheBackground:
     def failed(self, tmp_path, **arguments):
         callback, trainer = started(tmp_path, monitor="m", async_save=True, save_last=True, **arguments)
         trainer.epoch(m=2)
-        callback._saves.writer.join()
+        callback._transactions.writer.join()
         state, files = lightnings(callback), kept(callback)
         trainer.full = True
         trainer.epoch(m=1)
-        callback._saves.writer.join()
+        callback._transactions.writer.join()
         return callback, trainer, state, files
 
     def test_ends_training_at_the_next_batch(self, tmp_path):
@@ -214,7 +214,7 @@ class TestFailuresInTheBackground:
         trainer.batch()
         trainer.full = False
         trainer.epoch(m=0)
-        callback._saves.writer.join()
+        callback._transactions.writer.join()
         assert kept(callback) == ["epoch=2-step=8.ckpt", "last.ckpt"]
 
     def test_another_process_hears_of_it_at_the_next_save(self, tmp_path):
@@ -225,7 +225,7 @@ class TestFailuresInTheBackground:
         assert callback.best_model_score == 1  # as on the other ranks
         trainer.full = False
         trainer.epoch(m=0)  # without a second warning
-        callback._saves.writer.join()
+        callback._transactions.writer.join()
         assert kept(callback) == ["epoch=2-step=7.ckpt", "last.ckpt"]
 
     def test_of_another_process(self, tmp_path):
@@ -238,7 +238,7 @@ class TestFailuresInTheBackground:
     def test_only_the_last_one_fails(self, tmp_path, monkeypatch):
         callback, trainer = started(tmp_path, monitor="m", async_save=True, save_last=True, save_errors="warn")
         trainer.epoch(m=2)
-        callback._saves.writer.join()
+        callback._transactions.writer.join()
 
         def fail(*_):
             raise CheckpointWriteError("disk full")
@@ -246,13 +246,13 @@ class TestFailuresInTheBackground:
         with monkeypatch.context() as patch:
             patch.setattr("lightlib.checkpoint.storage.filesystem.copy", fail)
             trainer.epoch(m=1)
-            callback._saves.writer.join()
+            callback._transactions.writer.join()
         with pytest.warns(UserWarning, match="disk full"):
             trainer.batch()
         assert kept(callback) == ["epoch=0-step=2.ckpt", "epoch=1-step=4.ckpt", "last.ckpt"]
         assert callback.best_model_score == 1
         trainer.epoch(m=0)
-        callback._saves.writer.join()
+        callback._transactions.writer.join()
         assert kept(callback) == ["epoch=2-step=7.ckpt", "last.ckpt"]
 
     def test_at_an_exception_it_is_said(self, tmp_path):
@@ -264,10 +264,10 @@ class TestFailuresInTheBackground:
     def test_a_failing_removal_is_said(self, tmp_path):
         callback, trainer = started(tmp_path, async_save=True)
         trainer.epoch()
-        callback._saves.writer.join()
+        callback._transactions.writer.join()
         os.remove(callback.best_model_path)
         trainer.epoch()
-        callback._saves.writer.join()
+        callback._transactions.writer.join()
         with pytest.warns(UserWarning, match=r"could not be removed, training continues"):
             trainer.batch()
 

@@ -118,8 +118,8 @@ def run(disk: Any, folder: str, room: int, expected: dict[str, Any], **how: Any)
     kept: dict[str, bytes] = {}
 
     def fill(trainer: Any) -> None:
-        if callback._saves.writer is not None:
-            callback._saves.writer.join()
+        if callback._transactions.writer is not None:
+            callback._transactions.writer.join()
         kept.update(contents(folder))
         disk.set(room)
 
@@ -158,8 +158,8 @@ def run(disk: Any, folder: str, room: int, expected: dict[str, Any], **how: Any)
 
 def _empty(callback: Any, disk: Any) -> None:
     """Give the disk room again after the save that fills it."""
-    if callback._saves.writer is not None:
-        callback._saves.writer.join()
+    if callback._transactions.writer is not None:
+        callback._transactions.writer.join()
     disk.set()
 
 

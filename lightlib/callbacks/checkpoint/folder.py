@@ -112,11 +112,8 @@ class CheckpointFolder:
 
     def may_remove(self, trainer: Trainer, path: str) -> bool:
         """Whether the run may remove `path`: it is in this folder, not of another run, and not the user's."""
-        return is_inside(path, self.path) and path not in self.foreign and not is_of_the_user(trainer, path)
-
-    def note_written(self, path: str) -> None:
-        """Note that a file has been written since the run was resumed."""
-        self.future.discard(path)
+        of_user = trainer.ckpt_path is not None and is_of_the_user(trainer, path)
+        return is_inside(path, self.path) and path not in self.foreign and not of_user
 
     def end(self) -> list[str]:
         """Return the files that the run has not written again by its end."""

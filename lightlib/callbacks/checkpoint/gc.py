@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.checkpoint.files import as_number
 from lightlib.callbacks.checkpoint.folder import absolute, is_of_the_user, label_at, labels_in
-from lightlib.callbacks.checkpoint.ledger import as_number
 from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
 from lightlib.callbacks.checkpoint.policy import Saved, retained
 from lightlib.callbacks.direction import Direction

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from lightlib import report
 from lightlib.callbacks.checkpoint.arguments import check_arguments, check_keep_last, check_link, check_save_begin
 from lightlib.callbacks.checkpoint.due import Due, warn_if_none_comes
+from lightlib.callbacks.checkpoint.files import CheckpointFiles, as_number, write_yaml
 from lightlib.callbacks.checkpoint.folder import (
     CheckpointFolder,
     absolute,
@@ -19,10 +21,9 @@ from lightlib.callbacks.checkpoint.folder import (
     check_writable,
     on_rank_zero,
 )
-from lightlib.callbacks.checkpoint.ledger import as_number, numbers_of, write_yaml
-from lightlib.callbacks.checkpoint.named import NamedCheckpoints
-from lightlib.callbacks.checkpoint.saves import Saves, notify_loggers, writes_in_background
+from lightlib.callbacks.checkpoint.named import NamedCheckpoints, NextFile
 from lightlib.callbacks.checkpoint.top_k import TopK
+from lightlib.callbacks.checkpoint.transactions import SaveTransactions, notify_loggers, writes_in_background
 from lightlib.callbacks.direction import Direction
 from lightlib.callbacks.monitored import final_at_epoch_end, validates
 from lightlib.checkpoint.storage import filesystem
@@ -155,7 +156,8 @@ class ModelCheckpoint(NamedCheckpoints):
         check_keep_last(keep_last, monitor, save_top_k)
         check_save_begin(save_begin, train_time_interval)
         self.shared_out = False  # whether a CheckpointGC removes files as well
-        self._saves = Saves(type(self).__name__, TopK(self.save_top_k, self.mode).worst)
+        self._files = CheckpointFiles(TopK(self.save_top_k, self.mode).worst)
+        self._transactions = SaveTransactions(type(self).__name__, self._files)
         self._folder = CheckpointFolder()
         self._due = Due()
         self._once = report.Once()
@@ -183,20 +185,19 @@ class ModelCheckpoint(NamedCheckpoints):
         """Choose the folder when `fit` begins, check that it is writable, and claim it for this run."""
         if stage != "fit":
             return
-        self._follow(self._direction.settle(self.mode, trainer, pl_module))
+        self._take_mode(self._direction.settle(self.mode, trainer, pl_module))
         self.dirpath = trainer.strategy.broadcast(self.folder(trainer))
         check_link(self.save_last, self.dirpath)
         check_writable(trainer, self.dirpath, type(self).__name__)
         if not trainer.fast_dev_run:
             outlived = self._folder.enter(trainer, self.dirpath, self.FILE_EXTENSION, self.names.depth)
-            self._ledger.record(outlived=outlived)
+            self._files.record(outlived=outlived)
             in_background = writes_in_background(trainer, self.async_save, self.format)
-            self._saves.start(in_background, raises=self.save_errors == "raise")
+            self._transactions.start(in_background, raises=self.save_errors == "raise")
 
-    def _follow(self, mode: str) -> None:
-        if mode != self.mode:
-            self.mode = mode
-            self._ledger.rank(self._top_k)
+    def _take_mode(self, mode: str) -> None:
+        self.mode = mode
+        self._files.rank(self._top_k)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Note where the run starts, as nothing is saved before anything was trained; finish a killed run's save."""
@@ -206,22 +207,22 @@ class ModelCheckpoint(NamedCheckpoints):
             return
         if restored and trainer.continues:
             self._epoch, self._candidates = restored["epoch"], dict(restored["candidates"])
-            self._ledger.take_pending_save(restored, absolute(trainer.ckpt_path))
+            self._files.take_pending_save(restored, absolute(trainer.ckpt_path))
             self._due.restore(trainer.progress.batch, restored)
         elif restored is not None:
-            self._folder.branch_off(self._ledger.kept - {""})
-            self.last_model_path = ""
-        self._saves.agree(trainer)
+            self._folder.branch_off(self._files.kept - {""})
+            self._files.record(last_model_path="")
+        self._transactions.agree(trainer)
         if self.every_n_epochs and self.save_top_k and not self._should_save_on_train_epoch_end(trainer):
             warn_if_none_comes(trainer, bool(self.save_last))
-        if self._pending:
+        if self._files.pending:
             trainer.saver.request(partial(self._save_due, trainer))
         else:
-            self._delete_evicted(trainer)
+            self._transactions.remove_evicted(trainer, self._folder, self._remove_checkpoint)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self._saves.in_flight:
-            self._saves.look(trainer)
+        if self._transactions.in_flight:
+            self._transactions.look(trainer)
         by_batch = self.every_n_train_steps or self.train_time_interval is not None
         if not by_batch:
             return
@@ -232,10 +233,12 @@ class ModelCheckpoint(NamedCheckpoints):
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.state.fn != "fit":
             return
-        self._follow(self._direction.look(self.mode, trainer))
+        if (mode := self._direction.look(self.mode, trainer)) != self.mode:
+            self._take_mode(mode)
         if trainer.sanity_checking:
             return
-        self._saves.look(trainer)
+        if self._transactions.in_flight:
+            self._transactions.look(trainer)
         compared = None if self.every_n_epochs else self.monitor
         value = None if compared is None else trainer.callback_metrics.get(compared)
         self._due.note_validation(trainer.global_step, as_number(value))
@@ -243,7 +246,8 @@ class ModelCheckpoint(NamedCheckpoints):
             self._request_for_epoch(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
-        self._saves.look(trainer)
+        if self._transactions.in_flight:
+            self._transactions.look(trainer)
         self._due.note_epoch_end()
         if self._should_save_on_train_epoch_end(trainer):
             self._request_for_epoch(trainer)
@@ -255,19 +259,19 @@ class ModelCheckpoint(NamedCheckpoints):
         if self.save_last:
             position = trainer.progress
             self._request(trainer, "last alone", position.epoch - (not position.epoch_batch))
-        self._saves.settle(trainer)
+        self._transactions.settle(trainer)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Remove the stale checkpoints of earlier attempts, and files that were saved because one was ended."""
         if not trainer.fast_dev_run and self.dirpath is not None:
             stale = [path for path in self._folder.end() if self.names.may_be_ours(path)]
-            self._saves.clear_up(trainer, self._folder, stale, partial(self._remove_checkpoint, trainer))
+            self._transactions.clear_up(trainer, self._folder, stale, self._remove_checkpoint)
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
         """Save the run as it is if `save_on_exception`; a failure is a warning and does not hide `exception`."""
         if trainer.state.fn != "fit":
             return
-        self._saves.stop()
+        self._transactions.stop()
         if not self._should_save_on_exception(trainer):
             return
         if self.dirpath is None or not all_ranks_can_save(trainer, exception):
@@ -278,25 +282,25 @@ class ModelCheckpoint(NamedCheckpoints):
         except Exception as error:  # noqa: BLE001 - the exception that ended training must stay visible
             report.warn(f"ModelCheckpoint could not save after {type(exception).__name__}: {error}")
         else:
-            report.info(f"{type(exception).__name__}: the run was saved to {self._latest!r}.")
+            report.info(f"{type(exception).__name__}: the run was saved to {self._files.latest!r}.")
 
     def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         if stage == "fit":
-            self._saves.stop()
+            self._transactions.stop()
             self._folder.leave()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         """Wait for this callback's background save, so that two saves never overlap."""
-        if self._saves.writer is not None:
-            self._saves.writer.join()
+        if self._transactions.writer is not None:
+            self._transactions.writer.join()
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
         """Note that a file, whichever object saved it, is of the present."""
-        self._folder.note_written(path)
+        self._folder.future.discard(path)
 
     def _begin(self, batch: int, step: int) -> None:
         """Start at a position from which on nothing has been trained yet."""
-        self._pending, self._saved_at_batch = "", batch
+        self._files.record(pending="", saved_at_batch=batch)
         self._epoch = 0  # in which the pending save became due
         self._candidates = {}  # the metrics of the pending save
         self._asked_of: Trainer | None = None  # while a save is pending
@@ -309,7 +313,7 @@ class ModelCheckpoint(NamedCheckpoints):
     def _should_skip_saving_checkpoint(self, trainer: Trainer) -> bool:
         """Whether no file is due: nothing is trained, or nothing since the last file. A subclass may skip more."""
         skips = trainer.fast_dev_run or trainer.state.fn != "fit" or trainer.sanity_checking
-        return bool(skips or trainer.progress.batch == self._saved_at_batch)
+        return bool(skips or trainer.progress.batch == self._files.saved_at_batch)
 
     def _should_save_on_exception(self, trainer: Trainer) -> bool:
         return self.save_on_exception and not ModelCheckpoint._should_skip_saving_checkpoint(self, trainer)
@@ -324,111 +328,121 @@ class ModelCheckpoint(NamedCheckpoints):
             self._request(trainer, "last alone")
 
     def _request(self, trainer: Trainer, what: str = "all", epoch: int | None = None) -> None:
-        nothing_new = trainer.progress.batch == self._saved_at_batch
-        if self._pending in ("all", "last") or trainer.fast_dev_run or nothing_new:
+        pending, nothing_new = self._files.pending, trainer.progress.batch == self._files.saved_at_batch
+        if pending in ("all", "last") or trainer.fast_dev_run or nothing_new:
             return
-        self._follow(self._direction.look(self.mode, trainer))
-        waits, self._pending, self._asked_of = bool(self._pending), what, trainer
+        if (mode := self._direction.look(self.mode, trainer)) != self.mode:
+            self._take_mode(mode)
+        self._files.record(pending=what)
+        self._asked_of = trainer
         # at the save point the epoch may have been counted
         self._epoch = trainer.current_epoch if epoch is None else epoch
-        if not waits:
+        if not pending:
             trainer.saver.request(partial(self._save_due, trainer))
 
     # the save
 
     def _save_due(self, trainer: Trainer) -> None:
-        if not self._pending:
+        pending = self._files.pending
+        if not pending:
             return  # a hook of a subclass has saved meanwhile
         try:
-            if self._pending == "last":
+            if pending == "last":
                 self._finish_save(trainer)
             else:
-                self._save_all(trainer, ranked=self._pending == "all")
+                save = self._save_topk_checkpoint if pending == "all" else None
+                self._save(trainer, self._monitor_candidates(trainer), save, bool(self.save_last))
         except CheckpointWriteError as error:
             if self.save_errors == "raise":
                 raise
-            self._saves.warn(error)
-
-    def _save_all(self, trainer: Trainer, ranked: bool = True) -> None:
-        def ranked_file(candidates: dict[str, Tensor]) -> None:
-            if ranked:
-                self._save_topk_checkpoint(trainer, candidates)
-
-        self._save(trainer, self._monitor_candidates(trainer), ranked_file, bool(self.save_last))
+            self._transactions.warn(error)
 
     def _save(
         self,
         trainer: Trainer,
         candidates: dict[str, Tensor],
-        ranked_file: Callable[[dict[str, Tensor]], None],
+        save_ranked: Callable[[Trainer, dict[str, Tensor]], None] | None,
         with_last: bool,
     ) -> None:
-        self._saves.settle(trainer)
-        self._saves.agree(trainer)
-        # A metric of a step differs between ranks: that of rank zero counts, so that all decide the same.
-        candidates = trainer.strategy.broadcast(candidates)
-
-        def last_path() -> str | None:
-            self._candidates = candidates
-            return self._last_path(trainer, candidates) if with_last else None
-
-        with self._saving(trainer):
-            last_file = partial(self._save_last_checkpoint, trainer, candidates)
-            self._saves.save(trainer.progress.batch, last_path, partial(ranked_file, candidates), last_file)
+        """Write the files of one save: by `save_ranked`, unless it is None, that which may be among the best."""
+        if self._transactions.in_flight:
+            self._transactions.settle(trainer)
+        next_file: NextFile = self._next_file if save_ranked is not None else lambda _: (False, None)
+        try:
+            self._decision = decision = self._agree(trainer, candidates, next_file, with_last)
+            self._candidates = candidates = decision.candidates
+            with self._transactions.transaction() as before:
+                self._files.begin_save(trainer.progress.batch, decision.last_path)
+                if save_ranked is not None:
+                    save_ranked(trainer, candidates)
+                if with_last:
+                    self._transactions.keep_first_file(before)
+                    self._save_last_checkpoint(trainer, candidates)
+        except BaseException:
+            self._files.record(pending="")
+            raise
+        finally:
+            self._decision, self._candidates, self._asked_of = None, {}, None
+        self._transactions.remove_evicted(trainer, self._folder, self._remove_checkpoint)
 
     def _finish_save(self, trainer: Trainer) -> None:
         """Write the second half of a save, after a resume from the file that the first half wrote."""
-
-        def last_file() -> None:
-            self._latest = self._latest if self._latest and self.file_exists(self._latest, trainer) else ""
-            self._save_last_checkpoint(trainer, self._candidates)
-
-        with self._saving(trainer):
-            self._saves.finish(last_file)
-
-    @contextmanager
-    def _saving(self, trainer: Trainer) -> Iterator[None]:
+        latest = self._files.latest
         try:
-            yield
+            with self._transactions.transaction():
+                there = bool(latest) and self.file_exists(latest, trainer)
+                self._files.record(pending="", latest=latest if there else "")
+                self._save_last_checkpoint(trainer, self._candidates)
         finally:
             self._candidates, self._asked_of = {}, None
-        self._delete_evicted(trainer)
+        self._transactions.remove_evicted(trainer, self._folder, self._remove_checkpoint)
 
     def _save_as_it_is(self, trainer: Trainer) -> None:
         """Save an additional file. A run that is resumed from it removes it after its next save."""
-        candidates = trainer.strategy.broadcast(self._monitor_candidates(trainer))
-        path = self._get_metric_interpolated_filepath_name(candidates, trainer)
-        last_path = self._last_path(trainer, candidates) if self.save_last else None
-        self._saves.save_extra(trainer.progress.batch, path, last_path, partial(self._save_checkpoint, trainer))
-        self._delete_evicted(trainer)
+        self._decision = decision = self._agree(
+            trainer, self._monitor_candidates(trainer), lambda _: (True, None), bool(self.save_last)
+        )
+        try:
+            path = self._get_metric_interpolated_filepath_name(decision.candidates, trainer)
+            save = partial(self._save_checkpoint, trainer)
+            self._transactions.save_extra(trainer.progress.batch, path, decision.last_path, save)
+        finally:
+            self._decision = None
+        self._transactions.remove_evicted(trainer, self._folder, self._remove_checkpoint)
 
     # which files
 
     def _save_topk_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         """Save a file that is among the best. A hook of a subclass that calls this saves at once."""
-        if not self._saves.are_open:
-            self._save(trainer, monitor_candidates, partial(self._save_ranked, trainer), with_last=False)
-        else:
-            self._save_ranked(trainer, monitor_candidates)
-
-    def _save_ranked(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        if self.save_top_k == 0:
+        if not self._transactions.is_open:
+            save = partial(ModelCheckpoint._save_topk_checkpoint, self)
+            self._save(trainer, monitor_candidates, save, with_last=False)
+        elif self.save_top_k == 0:
             return
-        if self.monitor is None:
+        elif self.monitor is None:
             self._save_none_monitor_checkpoint(trainer, monitor_candidates)
         else:
             self._save_monitor_checkpoint(trainer, monitor_candidates)
 
-    def _save_none_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        replaced = self.best_model_path if self.save_top_k == 1 else None
+    def _next_file(self, candidates: dict[str, Tensor]) -> tuple[bool, str | None]:
+        """Whether a file with these metrics is to be saved, and the file that it replaces."""
+        if self.monitor is not None:
+            current, top = candidates.get(self.monitor), self._top_k
+            return current is not None and top.admits(current), next(iter(top.evicted), None)
         if self.keep_last is not None:
-            replaced = self._ledger.leaves_next(self.keep_last)
+            return True, self._files.oldest_of(self.keep_last)
+        return self.save_top_k != 0, self._files.best_model_path if self.save_top_k == 1 else None
+
+    def _save_none_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
+        files = self._files
+        decision = self._decision or self._agree(trainer, monitor_candidates, self._next_file, with_last=False)
+        replaced = decision.replaced
         path = self._get_metric_interpolated_filepath_name(monitor_candidates, trainer, replaced)
         if self.keep_last is not None:
-            self._ledger.take_newest(path, replaced)
-        self.best_model_path = path
-        if replaced and replaced != path:
-            self._evicted = [*self._evicted, replaced]
+            files.add_newest(path, replaced)
+        files.record(
+            best_model_path=path, evicted=[*files.evicted, *([replaced] if replaced and replaced != path else [])]
+        )
         self._save_checkpoint(trainer, path)
 
     def _save_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
@@ -439,7 +453,7 @@ class ModelCheckpoint(NamedCheckpoints):
         if self.check_monitor_top_k(trainer, current):
             self._update_best_and_save(current, trainer, monitor_candidates)
         else:
-            self.current_score = current
+            self._files.record(current_score=current)
             if self.verbose:
                 report.info(
                     f"Epoch {self._epoch}, step {trainer.global_step}: {self.monitor!r} = {current.item():.5g} is not "
@@ -459,10 +473,9 @@ class ModelCheckpoint(NamedCheckpoints):
                 "replaced.",
                 report.PossibleUserWarning,
             )
-        self.current_score = current
         top = top.add(path, current)
-        self._ledger.rank(top)
-        self._evicted = [*self._evicted, *(old for old in evicted if old != path)]
+        self._files.record(current_score=current, evicted=[*self._files.evicted, *filter(path.__ne__, evicted)])
+        self._files.rank(top)
         self._save_checkpoint(trainer, path)
         if self.verbose:
             report.info(
@@ -472,18 +485,19 @@ class ModelCheckpoint(NamedCheckpoints):
 
     def _save_last_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         """Write the last checkpoint: a link to, or a copy of, the file that this save has written, or a new file."""
-        if not self._saves.are_open:  # called by a hook of a subclass
+        files, transactions = self._files, self._transactions
+        if not transactions.is_open:  # called by a hook of a subclass
             if self.save_last:
-                latest = self._latest if self._saved_at_batch == trainer.progress.batch else ""
-                self._save(trainer, monitor_candidates, lambda _: self._saves.ledger.record(latest=latest), True)
+                latest = files.latest if files.saved_at_batch == trainer.progress.batch else ""
+                self._save(trainer, monitor_candidates, lambda *_: files.record(latest=latest), True)
             return
-        path, saved, as_link = self.last_model_path, self._latest, self.save_last == "link"
+        path, saved, as_link = files.last_model_path, files.latest, self.save_last == "link"
         if trainer.strategy.extension.store is not None:  # what it has written need not be a file
             self._save_checkpoint(trainer, path)
-        elif saved and self._saves.writer is not None:
+        elif saved and transactions.writer is not None:
             make = filesystem.link if as_link else filesystem.copy
             self._take_name(trainer, path)
-            self._saves.in_order(partial(make, saved, path) if trainer.is_global_zero else lambda: None)
+            transactions.in_order(partial(make, saved, path) if trainer.is_global_zero else lambda: None)
         elif saved and as_link:
             self._link_checkpoint(trainer, saved, path)
             self._take_name(trainer, path)
@@ -492,18 +506,20 @@ class ModelCheckpoint(NamedCheckpoints):
 
     @property
     def _top_k(self) -> TopK:
-        return TopK(self.save_top_k, self.mode, self.best_k_models)
+        return TopK(self.save_top_k, self.mode, self._files.best_k_models)
 
     def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
         """Whether a checkpoint with the metric `current` belongs to the best; all ranks get the same answer."""
-        top = self._top_k
-        if current is None or top.k == 0 or top.has_room:
-            return current is not None and top.k != 0
-        return bool(trainer.strategy.reduce_boolean_decision(top.admits(current)))
+        decision = self._decision
+        if current is None or self.save_top_k == 0:
+            return False
+        if decision is not None and current is decision.candidates.get(self.monitor or ""):
+            return bool(decision.path)
+        return bool(trainer.strategy.reduce_boolean_decision(self._top_k.admits(current)))
 
     def forget(self, path: str) -> None:
         """Take a file that another object removes from the list of the best."""
-        self._ledger.forget(path, self._top_k)
+        self._files.forget(path, self._top_k)
 
     def share_files(self) -> None:
         """Expect that another object removes files as well."""
@@ -511,28 +527,35 @@ class ModelCheckpoint(NamedCheckpoints):
 
     def _monitor_candidates(self, trainer: Trainer) -> dict[str, Tensor]:
         """Return the metrics for names and decisions; those of a pending save until the run has logged them again."""
-        epoch = self._epoch if self._pending else trainer.current_epoch
-        return {**self._candidates, **numbers_of(trainer.callback_metrics, epoch, trainer.global_step)}
+        epoch = self._epoch if self._files.pending else trainer.current_epoch
+        candidates = dict(self._candidates)
+        for name, value in trainer.callback_metrics.items():
+            number = as_number(value)
+            if number is not None:
+                candidates[name] = number
+        return {**candidates, "epoch": torch.tensor(epoch), "step": torch.tensor(trainer.global_step)}
 
     # files
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
         """Write one file and notify the loggers. Override it to write something else, or more."""
         options: dict[str, Any] = {} if self.format is None else {"format": self.format}
-        if self._saves.writer is not None:
-            options["writer"] = self._saves.writer
-        self._ledger.begin_file(filepath, resumable=not self.save_weights_only)
+        if self._transactions.writer is not None:
+            options["writer"] = self._transactions.writer
+        self._files.begin_file(filepath, resumable=not self.save_weights_only)
         trainer.save_checkpoint(filepath, self.save_weights_only, **options)
         self._last_global_step_saved, self._last_checkpoint_saved = trainer.global_step, filepath
         self._take_name(trainer, filepath)
-        self._saves.in_order(lambda: None, then=partial(notify_loggers, trainer, self, self._once))
+        if trainer.loggers:
+            self._transactions.in_order(lambda: None, then=partial(notify_loggers, trainer, self, self._once))
 
     def _take_name(self, trainer: Trainer, path: str) -> None:
         """Let all callbacks treat `path` as a file of the present, although it may not be complete yet."""
-        self._saves.take_name(path)
+        if self._transactions.writer is not None:
+            self._transactions.writing.add(path)
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, ModelCheckpoint):
-                callback._folder.note_written(path)  # noqa: SLF001  another instance of this class
+                callback._folder.future.discard(path)  # noqa: SLF001  another instance of this class
 
     def _remove_checkpoint(self, trainer: Trainer, filepath: str) -> None:
         """Remove one file. Override it to keep or to move it."""
@@ -545,31 +568,27 @@ class ModelCheckpoint(NamedCheckpoints):
         """Make `linkpath` a link to `filepath`."""
         on_rank_zero(trainer, partial(filesystem.link, filepath, linkpath), CheckpointWriteError)
 
-    def _delete_evicted(self, trainer: Trainer) -> None:
-        self._saves.remove_evicted(trainer, self._folder, partial(self._remove_checkpoint, trainer))
-
     # state
 
     def state_dict(self) -> dict[str, Any]:
         """Return the files saved so far under Lightning's names, and under "lightlib" where a killed run continues."""
-        ledger, candidates = self._saves.settled_ledger, self._candidates
-        if ledger.pending in ("all", "last alone") and self._asked_of is not None:
+        files = self._files if self._transactions.writer is None else self._transactions.settled_files()
+        candidates = self._candidates
+        if files.pending in ("all", "last alone") and self._asked_of is not None:
             candidates = self._monitor_candidates(self._asked_of)
+        state = files.state(self.monitor, self.dirpath, self._epoch, candidates)
         position = self._due.state(timed=self.train_time_interval is not None)
-        pending = ledger.pending_save(self._epoch, candidates)
-        return {
-            **ledger.state(self.monitor, self.dirpath),
-            OURS: {**pending, **position, **self._direction.state(self.mode), **(self._restored or {})},
-        }
+        state[OURS] |= {**position, **self._direction.state(self.mode), **(self._restored or {})}
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue with the files of an earlier run if they still exist and are in the same folder."""
-        self._follow((state_dict.get(OURS) or {}).get("mode", self.mode))
+        self._take_mode((state_dict.get(OURS) or {}).get("mode", self.mode))
         comes_again = any(self.names.may_be_ours(path) for path in self._folder.future)
-        ledger, owner = self._ledger, type(self).__name__
-        state = ledger.load(state_dict, self.dirpath, owner, self._top_k, comes_again, self.shared_out)
+        owner, top = type(self).__name__, self._top_k
+        state = self._files.load(state_dict, self.dirpath, owner, top, comes_again, self.shared_out)
         self._restored = self._restored if state is None else dict(state.get(OURS) or {})
 
     def to_yaml(self, filepath: str | os.PathLike[str] | None = None) -> None:
         """Write the kept files and their metrics as YAML. Default: ``best_k_models.yaml`` in the folder."""
-        write_yaml(filepath or os.path.join(self.dirpath or "", "best_k_models.yaml"), self.best_k_models)
+        write_yaml(filepath or os.path.join(self.dirpath or "", "best_k_models.yaml"), self._files.best_k_models)

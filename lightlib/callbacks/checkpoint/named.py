@@ -4,22 +4,58 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint.files import CheckpointFiles
 from lightlib.callbacks.checkpoint.folder import CheckpointFolder, default_folder
-from lightlib.callbacks.checkpoint.ledger import Alias, Ledger, Recorded
 from lightlib.callbacks.checkpoint.names import CheckpointNames, fields
-from lightlib.callbacks.checkpoint.saves import Saves
+from lightlib.callbacks.checkpoint.transactions import SaveTransactions
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import nearest
+from lightlib.errors import MisconfigurationException, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lightlib.core.trainer import Trainer
+
+Share = Callable[[Any], Any]  # gives all ranks the value of rank zero
+NextFile = Callable[[dict[str, "Tensor"]], "tuple[bool, str | None]"]
+
+
+@dataclass(frozen=True)
+class SaveDecision:
+    """Rank zero's decision about a save, which all ranks follow.
+
+    Attributes:
+        candidates: The metrics for names and comparisons. They may differ between ranks before.
+        files: The files of the callback before the save.
+        path: The name of the file; empty if none is due.
+        replaced: The file that it replaces.
+        last_path: The name of the last checkpoint; None if none is due.
+    """
+
+    candidates: dict[str, Tensor]
+    files: CheckpointFiles
+    path: str
+    replaced: str | None
+    last_path: str | None
+
+
+class Alias:
+    """Another name of an attribute: a private one of Lightning's, which subclasses read and set."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, callback: Any, owner: type) -> Any:
+        return self if callback is None else getattr(callback, self._name)
+
+    def __set__(self, callback: Any, value: Any) -> None:
+        vars(callback)[self._name] = value
 
 
 class NamedCheckpoints(Checkpoint):
@@ -31,18 +67,6 @@ class NamedCheckpoints(Checkpoint):
     FILE_EXTENSION = ".ckpt"
     STARTING_VERSION = 1
 
-    best_k_models = Recorded["dict[str, Tensor]"]()
-    best_model_path = Recorded[str]()
-    best_model_score = Recorded["Tensor | None"]()
-    current_score = Recorded["Tensor | None"]()
-    kth_best_model_path = Recorded[str]()
-    kth_value = Recorded["Tensor"]()
-    last_model_path = Recorded[str]()
-    _evicted = Recorded["list[str]"]()
-    _latest = Recorded[str]()
-    _pending = Recorded[str]()
-    _saved_at_batch = Recorded[int]()
-
     _enable_version_counter = Alias("enable_version_counter")
     _every_n_epochs = Alias("every_n_epochs")
     _every_n_train_steps = Alias("every_n_train_steps")
@@ -53,20 +77,74 @@ class NamedCheckpoints(Checkpoint):
     filename: str | None
     auto_insert_metric_name: bool
     enable_version_counter: bool
-    _saves: Saves
+    _files: CheckpointFiles
+    _transactions: SaveTransactions
+    _decision: SaveDecision | None = None  # while a save is made
     _folder: CheckpointFolder
     _once: report.Once
 
     @property
-    def _ledger(self) -> Ledger:
-        return self._saves.ledger
+    def best_k_models(self) -> dict[str, Tensor]:
+        return self._files.best_k_models
+
+    @best_k_models.setter
+    def best_k_models(self, metrics: dict[str, Tensor]) -> None:
+        self._files.record(best_k_models=metrics)
+
+    @property
+    def best_model_path(self) -> str:
+        return self._files.best_model_path
+
+    @best_model_path.setter
+    def best_model_path(self, path: str) -> None:
+        self._files.record(best_model_path=path)
+
+    @property
+    def best_model_score(self) -> Tensor | None:
+        return self._files.best_model_score
+
+    @best_model_score.setter
+    def best_model_score(self, score: Tensor | None) -> None:
+        self._files.record(best_model_score=score)
+
+    @property
+    def current_score(self) -> Tensor | None:
+        return self._files.current_score
+
+    @current_score.setter
+    def current_score(self, score: Tensor | None) -> None:
+        self._files.record(current_score=score)
+
+    @property
+    def kth_best_model_path(self) -> str:
+        return self._files.kth_best_model_path
+
+    @kth_best_model_path.setter
+    def kth_best_model_path(self, path: str) -> None:
+        self._files.record(kth_best_model_path=path)
+
+    @property
+    def kth_value(self) -> Tensor:
+        return self._files.kth_value
+
+    @kth_value.setter
+    def kth_value(self, value: Tensor) -> None:
+        self._files.record(kth_value=value)
+
+    @property
+    def last_model_path(self) -> str:
+        return self._files.last_model_path
+
+    @last_model_path.setter
+    def last_model_path(self, path: str) -> None:
+        self._files.record(last_model_path=path)
 
     @property
     def names(self) -> CheckpointNames:
         """How the files are named."""
         return CheckpointNames(
             self.dirpath,
-            self.filename,
+            self.filename or f"{{epoch}}{self.CHECKPOINT_JOIN_CHAR}{{step}}",
             self.CHECKPOINT_NAME_LAST,
             self.auto_insert_metric_name,
             self.CHECKPOINT_EQUALS_CHAR,
@@ -108,7 +186,7 @@ class NamedCheckpoints(Checkpoint):
         self, monitor_candidates: dict[str, Tensor], trainer: Trainer, del_filepath: str | None = None
     ) -> str:
         """Return the name of the next file: a new one, or that of `del_filepath`, which it replaces."""
-        absent = sorted(set(fields(self.filename or "")) - set(monitor_candidates))
+        absent = sorted(set(fields(self.filename)) - set(monitor_candidates)) if self.filename else []
         if absent:
             self._once.warn(
                 "absent",
@@ -116,26 +194,72 @@ class NamedCheckpoints(Checkpoint):
                 f"instead.{nearest(absent[0], monitor_candidates)}",
                 report.PossibleUserWarning,
             )
-        return self._free_name(trainer, partial(self.format_checkpoint_name, monitor_candidates), del_filepath)
+        decision = self._decision
+        as_decided = decision is not None and decision.path and decision.replaced == del_filepath
+        if decision is None or not as_decided or decision.candidates is not monitor_candidates:
+            decision = self._agree(trainer, monitor_candidates, lambda _: (True, del_filepath), with_last=False)
+        return decision.path
 
-    def _last_path(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> str:
-        name = partial(self.format_checkpoint_name, monitor_candidates, self.CHECKPOINT_NAME_LAST)
-        return self._free_name(trainer, name, self.last_model_path)
+    def _agree(
+        self, trainer: Trainer, candidates: dict[str, Tensor], next_file: NextFile, with_last: bool
+    ) -> SaveDecision:
+        """Return rank zero's decision about a save; all processes call this.
 
-    def _free_name(self, trainer: Trainer, name: Callable[..., str], replaced: str | None) -> str:
-        """Return the first free name: without a version, or with the lowest one. All processes call this."""
-        path, version = trainer.strategy.broadcast(name()), self.STARTING_VERSION
-        while self.enable_version_counter and not self._is_free(trainer, replaced, path):
-            path = trainer.strategy.broadcast(name(ver=version))
+        Args:
+            trainer: The trainer.
+            candidates: The metrics of this rank.
+            next_file: Returns, for metrics, whether a file is due, and the file that it replaces.
+            with_last: Whether the last checkpoint is due.
+
+        Raises:
+            MisconfigurationException: A number does not fit its format in the name.
+        """
+        broadcast, share = trainer.strategy.broadcast, None
+        decision: SaveDecision | None = None
+        error: Exception | None = None
+        if getattr(self.file_exists, "__func__", None) is not NamedCheckpoints.file_exists:
+            share = broadcast  # the override may communicate, so all ranks call it for the same names
+            candidates, files = broadcast((candidates, self._files))
+            self._files.restore(files)
+        if trainer.is_global_zero or share is not None:
+            last, last_path, path = self._files.last_model_path, None, ""
+            try:
+                if with_last:
+                    name = partial(self.format_checkpoint_name, candidates, self.CHECKPOINT_NAME_LAST)
+                    last = last_path = self._free_name(trainer, name, last, last, share)
+                is_due, replaced = next_file(candidates)
+                if is_due:
+                    name = partial(self.format_checkpoint_name, candidates)
+                    path = self._free_name(trainer, name, replaced, last, share)
+                decision = SaveDecision(candidates, self._files, path, replaced, last_path)
+            except Exception as raised:  # noqa: BLE001  the other ranks wait for the decision
+                error = raised
+        decision, failure = broadcast((decision, None if error is None else str(error)))
+        if decision is None:
+            raise error or MisconfigurationException(str(failure))
+        if decision.files is not self._files:
+            self._files.restore(decision.files)
+        return decision
+
+    def _free_name(
+        self, trainer: Trainer, name: Callable[..., str], replaced: str | None, last: str, share: Share | None
+    ) -> str:
+        """Return the first free name: without a version, or with the lowest one."""
+        path, version = name() if share is None else share(name()), self.STARTING_VERSION
+        while self.enable_version_counter and (path != replaced or path in self._folder.foreign):
+            if path != last and self._is_new(trainer, path, share):
+                break
+            path = name(ver=version) if share is None else share(name(ver=version))
             version += 1
         return path
 
-    def _is_free(self, trainer: Trainer, replaced: str | None, path: str) -> bool:
-        if path == replaced and path not in self._folder.foreign:
-            return True
-        if path == self.last_model_path:
-            return False
-        savers = [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, NamedCheckpoints)]
-        being_written = any(path in saver._saves.writing for saver in savers)  # noqa: SLF001  of this class
-        known = trainer.strategy.broadcast(False if being_written else True if path in self._folder.future else None)
-        return not self.file_exists(path, trainer) if known is None else bool(known)
+    def _is_new(self, trainer: Trainer, path: str, share: Share | None) -> bool:
+        """Whether there is no file of this name; one that the resumed run will write again does not count."""
+        new = True if path in self._folder.future else None
+        for saver in trainer.checkpoint_callbacks:
+            if isinstance(saver, NamedCheckpoints) and path in saver._transactions.writing:  # noqa: SLF001  of this class
+                new = False
+        if share is not None:
+            new = share(new)
+            return not self.file_exists(path, trainer) if new is None else new
+        return not filesystem.exists(path) if new is None else new

@@ -24,7 +24,7 @@ class CheckpointNames:
 
     Attributes:
         folder: Where they are; None while it is unknown.
-        template: Of the names; None for the default one. Doubled braces stand for braces.
+        template: Of the names of all checkpoints but the last one. Doubled braces stand for braces.
         last: The template of the last checkpoint.
         insert_names: Whether ``{epoch}`` becomes ``epoch=3`` or ``3``.
         equals, join: What stands between a metric's name and its value, and between the parts of a name.
@@ -39,7 +39,7 @@ class CheckpointNames:
     """
 
     folder: str | None
-    template: str | None
+    template: str
     last: str
     insert_names: bool
     equals: str
@@ -49,12 +49,7 @@ class CheckpointNames:
     @property
     def depth(self) -> int:
         """How many folders the template makes below `folder`."""
-        return (self.template or "").count("/")
-
-    @property
-    def ranked_template(self) -> str:
-        """The template of all checkpoints but the last one."""
-        return self.template or f"{{epoch}}{self.join}{{step}}"
+        return self.template.count("/")
 
     def path(
         self,
@@ -63,12 +58,29 @@ class CheckpointNames:
         version: int | None = None,
         prefix: str | None = None,
     ) -> str:
-        """Return the path of a checkpoint with these metrics.
+        """Return the path of a checkpoint with these metrics; a missing one is written as "nan".
+
+        In names and values of metrics, characters that separate folders or that some systems forbid become "_".
 
         Raises:
             MisconfigurationException: A number does not fit its format.
         """
-        name = self._fill(template or self.ranked_template, metrics)
+        template = template or self.template
+        name, place = "", 0
+        for match in _FIELD.finditer(template):
+            name += template[place : match.start()]
+            if match[1] is None:
+                name += match[0][0]
+            else:
+                value = metrics.get(match[1], math.nan)
+                value = value.item() if isinstance(value, torch.Tensor) else value
+                try:
+                    text = "nan" if math.isnan(value) else format(value, match[2] or "")
+                except ValueError as error:
+                    raise _misfit(match, value, template, error) from error
+                name += _NOT_IN_A_NAME.sub("_", f"{match[1]}{self.equals}{text}" if self.insert_names else text)
+            place = match.end()
+        name += template[place:]
         versions = [f"v{version}"] if version is not None else []
         file = self.join.join([*([prefix] if prefix else []), name, *versions]) + self.ending
         return filesystem.join(self.folder, file) if self.folder else file
@@ -79,36 +91,11 @@ class CheckpointNames:
 
     def is_ranked(self, path: str) -> bool:
         """Whether `path` may be another checkpoint of this callback, and not the last one."""
-        return not self.is_last(path) and self._matches(path, self.ranked_template)
+        return not self.is_last(path) and self._matches(path, self.template)
 
     def may_be_ours(self, path: str) -> bool:
         """Whether `path` may be any checkpoint of this callback."""
         return self.is_last(path) or self.is_ranked(path)
-
-    def _fill(self, template: str, metrics: Mapping[str, Any]) -> str:
-        """Return `template` with its fields replaced by the metrics; a missing metric is written as "nan".
-
-        In names and values of metrics, characters that separate folders or that some systems forbid become "_".
-        """
-
-        def value_of(match: re.Match[str]) -> str:
-            if match[1] is None:
-                return match[0][0]
-            name, form = match[1], match[2] or ""
-            value = metrics.get(name, math.nan)
-            value = value.item() if isinstance(value, torch.Tensor) else value
-            try:
-                text = "nan" if math.isnan(value) else format(value, form)
-            except ValueError as error:
-                raise MisconfigurationException(
-                    f"The metric {name!r} = {value!r} does not fit {match[0]!r} in the file name {template!r}: "
-                    f"{error}.",
-                    expected="a format that fits the number, such as {epoch:03d} or {val_loss:.2f}.",
-                    fix="change the format in ModelCheckpoint(filename=…).",
-                ) from error
-            return _NOT_IN_A_NAME.sub("_", f"{name}{self.equals}{text}" if self.insert_names else text)
-
-        return _FIELD.sub(value_of, template)
 
     def _matches(self, path: str, template: str) -> bool:
         """Whether `path` may be a filled `template`, with or without a version after it."""
@@ -123,6 +110,14 @@ class CheckpointNames:
             place = match.end()
         pattern += re.escape(template[place:])
         return re.fullmatch(rf"{pattern}({re.escape(self.join)}v\d+)?({re.escape(self.ending)})?", path) is not None
+
+
+def _misfit(match: re.Match[str], value: Any, template: str, error: ValueError) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"The metric {match[1]!r} = {value!r} does not fit {match[0]!r} in the file name {template!r}: {error}.",
+        expected="a format that fits the number, such as {epoch:03d} or {val_loss:.2f}.",
+        fix="change the format in ModelCheckpoint(filename=…).",
+    )
 
 
 def fields(template: str) -> list[str]:

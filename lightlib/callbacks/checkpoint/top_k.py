@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,34 +35,31 @@ class TopK:
         """The worst possible metric."""
         return torch.tensor(math.inf if self.mode == "min" else -math.inf)
 
-    @property
+    @cached_property
     def ranked(self) -> list[str]:
         """The kept files, the best first."""
-        sign = 1 if self.mode == "min" else -1
-        return sorted(self.kept, key=lambda path: sign * self.kept[path].item())
+        numbers = dict(zip(self.kept, map(Tensor.item, self.kept.values()), strict=True))
+        return sorted(numbers, key=numbers.__getitem__, reverse=self.mode == "max")
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more is kept without removing any."""
-        return self.k == -1 or len(self.kept) < self.k
-
-    @property
+    @cached_property
     def evicted(self) -> list[str]:
         """The files that one more would replace, the worst first."""
-        return [] if self.k == -1 else self.ranked[::-1][: max(0, len(self.kept) + 1 - self.k)]
+        surplus = 0 if self.k == -1 else len(self.kept) + 1 - self.k
+        return self.ranked[::-1][:surplus] if surplus > 0 else []
 
     @property
     def kth(self) -> tuple[str, Tensor]:
         """The file that is replaced next, and its metric; an empty name while there is room."""
-        full = bool(self.kept) and (self.k == -1 or not self.has_room)
-        path = self.ranked[-1] if full else ""
-        return path, self.kept[path] if full else self.worst
+        if not self.kept or len(self.kept) < self.k:
+            return "", self.worst
+        return self.ranked[-1], self.kept[self.ranked[-1]]
 
     def admits(self, value: Tensor) -> bool:
         """Whether a checkpoint with this metric is among the best."""
-        if self.k == 0 or self.has_room:
+        if self.k in (-1, 0) or len(self.kept) < self.k:
             return self.k != 0
-        return bool(value < self.kth[1] if self.mode == "min" else value > self.kth[1])
+        worst = self.kept[self.ranked[-1]]
+        return bool(value < worst if self.mode == "min" else value > worst)
 
     def best_after(self, path: str) -> tuple[str, Tensor] | None:
         """Return the best file and its metric if it succeeds `path`, which was the best so far; else None.
@@ -78,8 +76,10 @@ class TopK:
 
     def add(self, path: str, value: Tensor) -> TopK:
         """Return the best with this one among them, in the place of those that it evicts."""
-        evicted = self.evicted
-        return replace(self, kept={**{name: v for name, v in self.kept.items() if name not in evicted}, path: value})
+        kept = dict(self.kept)
+        for evicted in self.evicted:
+            del kept[evicted]
+        return replace(self, kept={**kept, path: value})
 
     def remove(self, path: str) -> TopK:
         """Return the best without this file."""

@@ -1,66 +1,62 @@
-"""Saves: one save after the other, in an order that loses nothing; a failed one is undone."""
+"""SaveTransactions: one save after the other, in an order that loses nothing; a failed one is rolled back."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.checkpoint.files import CheckpointFiles
 from lightlib.callbacks.checkpoint.folder import CheckpointFolder
-from lightlib.callbacks.checkpoint.ledger import Ledger
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lightlib.core.trainer import Trainer
 
 
-class Saves:
-    """Saves of one callback, each complete or undone before the next one begins, now or in the background.
+class SaveTransactions:
+    """Saves of one callback, each complete or rolled back before the next one begins, now or in the background.
 
-    To undo a save, a copy of the ledger replaces the ledger. The copy is also the state that is saved
-    after a background save has failed and before all ranks know it.
+    A save is rolled back by a copy of the files from before it. The copy is also the state that is saved after a
+    background save has failed and before all ranks know it.
 
     Args:
         owner: Name of the callback, for messages.
-        worst: The worst possible metric.
+        files: The files of the callback.
 
     Attributes:
-        ledger: The files of the callback.
         writer: Writes in the background while a fit with `async_save` runs.
         writing: Names that a save has taken and not completed yet.
-        are_open: Whether a save is being written, or handed to the writer, now.
+        is_open: Whether a save is being written, or handed to the writer, now.
         in_flight: Whether the outcome of a background save is unknown. Read in each batch: a plain attribute.
     """
 
-    def __init__(self, owner: str, worst: Tensor) -> None:
-        self.ledger = Ledger(worst)
+    def __init__(self, owner: str, files: CheckpointFiles) -> None:
         self.writer: BackgroundWriter | None = None
         self.writing: set[str] = set()
-        self._owner = owner
-        self._fallback: Ledger | None = None  # the ledger if the current save fails
-        self.are_open = self.in_flight = False
+        self._owner, self._files = owner, files
+        self._fallback: CheckpointFiles | None = None  # the files if the current save fails
+        self.is_open = self.in_flight = False
         self._raises = True
         self._failure: Exception | None = None  # reported here; the other ranks do not know it yet
 
-    @property
-    def settled_ledger(self) -> Ledger:
-        """The ledger once the current save is written: without it if it failed."""
+    def settled_files(self) -> CheckpointFiles:
+        """Wait for the current save, and return the files: those from before it if it failed."""
         if self.writer is not None:
             self.writer.join()
             if self.writer.failed is not None and self._fallback is not None:
                 return self._fallback
-        return self.ledger
+        return self._files
 
     def __eq__(self, other: object) -> bool:  # a pickled copy of an object that has one is equal to it
-        return isinstance(other, Saves) and vars(self) == vars(other)
+        return isinstance(other, SaveTransactions) and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -70,82 +66,61 @@ class Saves:
         self.writer = BackgroundWriter() if in_background else None
 
     # one save
-    def save(
-        self,
-        batch: int,
-        last_path: Callable[[], str | None],
-        ranked_file: Callable[[], None],
-        last_file: Callable[[], None],
-    ) -> None:
-        """Write the two files of a save; undo the part that fails.
+    @contextmanager
+    def transaction(self) -> Iterator[CheckpointFiles]:
+        """Make a save in the block; if it fails, the files are again those that this yields.
 
-        Each file holds the state of its callback as of its completion, so everything is noted before it is written:
-        also the path of the last checkpoint, which is None if none is written.
+        Each file holds the state of its callback as of its completion, so everything is noted before it is written.
         """
-        before = self._begin()
-        self.ledger.record(latest="")
+        self._fallback = self._files.copy(pending="")
+        self.in_flight, self.is_open = self.writer is not None, True
+        try:
+            yield self._fallback
+            if self.writer is None:
+                self._fallback = None
+            else:
+                self.writer.submit(self._complete)
+        except BaseException:
+            if self.writer is not None:
+                self.writer.join()
+            self.in_flight = False
+            self._roll_back()
+            raise
+        finally:
+            self.is_open = False
 
-        def both() -> None:
-            replaced = self.ledger.begin_save(batch, last_path())
-            ranked_file()
-            without_last = self.ledger.copy(
-                last_model_path=before.last_model_path,
-                saved_at_batch=before.saved_at_batch,
-                pending=before.pending,
-                evicted=[path for path in self.ledger.evicted if path not in replaced],
-            )
-            self.in_order(partial(self._fall_back_to, without_last))
-            if self.ledger.pending == "last":
-                self.ledger.record(pending="")
-                last_file()
-
-        self._perform(both)
-
-    def finish(self, last_file: Callable[[], None]) -> None:
-        """Write the last checkpoint of a save after a killed run has written the first file."""
-        self._begin()
-        self.ledger.record(pending="")
-        self._perform(last_file)
+    def keep_first_file(self, before: CheckpointFiles) -> None:
+        """Roll back to the first file of a save, which is written, if the last checkpoint after it fails."""
+        first = self._files.copy(
+            last_model_path=before.last_model_path,
+            saved_at_batch=before.saved_at_batch,
+            pending=before.pending,
+            evicted=list(filter(before.last_model_path.__ne__, self._files.evicted)),
+        )
+        if self.writer is None:
+            self._fallback = first
+        else:
+            self.writer.submit(partial(self._fall_back_to, first))
+        self._files.record(pending="")
 
     def save_extra(self, batch: int, path: str, last_path: str | None, save: Callable[[str], None]) -> None:
         """Save a file that is not among the best, for a run that ends; a run resumed from it removes it.
 
         The last checkpoint is saved as well if `last_path` is not None.
         """
-        before, paths = self.ledger, [path]
-        evicted = list(before.evicted)
+        files = self._files
+        before, evicted = files.copy(), list(files.evicted)
         if last_path is not None:
-            paths.append(last_path)
             evicted += {before.last_model_path} - {"", last_path}
         last = before.last_model_path if last_path is None else last_path
         try:
-            self.ledger = before.copy(last_model_path=last, evicted=[*evicted, path])
-            for file in paths:
+            files.record(last_model_path=last, evicted=[*evicted, path])
+            for file in (path, *([] if last_path is None else [last_path])):
                 save(file)
         except BaseException:
-            self.ledger = before
+            files.restore(before)
             raise
-        self.ledger.record(saved_at_batch=batch, latest=path, evicted=evicted)
-
-    def _begin(self) -> Ledger:
-        """Return the ledger as it will be again if the save that begins here fails."""
-        self._fallback = self.ledger.copy(pending="")
-        return self._fallback
-
-    def _perform(self, save: Callable[[], None]) -> None:
-        self.in_flight = self.writer is not None
-        self.are_open = True
-        try:
-            save()
-            self.in_order(self._complete)
-        except BaseException:
-            if self.writer is not None:
-                self.writer.join()
-            self.in_flight = False
-            self._undo()
-            raise
-        finally:
-            self.are_open = False
+        files.record(saved_at_batch=batch, latest=path, evicted=evicted)
 
     def in_order(self, job: Callable[[], object], then: Callable[[], object] | None = None) -> None:
         """Do `job` after everything written before it: now, or in the writer's thread."""
@@ -156,24 +131,19 @@ class Saves:
         if then is not None:
             then()
 
-    def take_name(self, path: str) -> None:
-        """Treat `path` as taken, although its file may not be complete yet."""
-        if self.writer is not None:
-            self.writing.add(path)
-
     def agree(self, trainer: Trainer) -> None:
-        """Give all ranks the ledger of rank zero."""
-        self.ledger = trainer.strategy.broadcast(self.ledger)
+        """Give all ranks the files of rank zero."""
+        self._files.restore(trainer.strategy.broadcast(self._files))
 
-    def _fall_back_to(self, ledger: Ledger) -> None:
-        self._fallback = ledger
+    def _fall_back_to(self, files: CheckpointFiles) -> None:
+        self._fallback = files
 
     def _complete(self) -> None:
         self._fallback, self.writing = None, set()
 
-    def _undo(self) -> None:
+    def _roll_back(self) -> None:
         if self._fallback is not None:
-            self.ledger = self._fallback
+            self._files.restore(self._fallback)
         self._complete()
 
     # the outcome of a background save
@@ -184,7 +154,7 @@ class Saves:
             return
         if self._raises or trainer.world_size == 1:
             self.in_flight = False
-            self._undo()
+            self._roll_back()
         else:
             self._failure = error  # the other ranks learn it at the next save
         if self._raises:
@@ -192,7 +162,7 @@ class Saves:
         self.warn(error)
 
     def settle(self, trainer: Trainer) -> None:
-        """Wait for the background save; all ranks learn whether it is complete, and undo it together if it is not."""
+        """Wait for the background save; all ranks learn whether it is complete, and roll it back together if not."""
         if not self.in_flight or self.writer is None:
             return
         self.in_flight, reported, self._failure = False, self._failure, None
@@ -200,7 +170,7 @@ class Saves:
         error = self.writer.look() or reported
         if trainer.strategy.reduce_boolean_decision(error is None):
             return
-        self._undo()
+        self._roll_back()
         self.agree(trainer)
         error = error or CheckpointWriteError("Another process could not write a checkpoint; see its output.")
         if self._raises:
@@ -215,7 +185,7 @@ class Saves:
         self.writer.join()
         error, self.writer, self.in_flight = self.writer.look(), None, False
         if error is not None:
-            self._undo()
+            self._roll_back()
             report.warn(f"{self._owner}: the last save failed; earlier checkpoints are complete. {error}")
 
     def warn(self, error: Exception) -> None:
@@ -223,27 +193,33 @@ class Saves:
         report.warn(f"{self._owner}: a save failed; training continues with the earlier checkpoints. {error}")
 
     # removing
-    def remove_evicted(self, trainer: Trainer, folder: CheckpointFolder, remove: Callable[[str], None]) -> None:
+    def remove_evicted(
+        self, trainer: Trainer, folder: CheckpointFolder, remove: Callable[[Trainer, str], None]
+    ) -> None:
         """Remove the evicted files after everything written before; a failure to do so is a warning."""
-        for path in list(self.ledger.evicted):
-            if path not in self.ledger.kept and folder.may_remove(trainer, path):
-                self.in_order(partial(self._remove, trainer, path, remove))
+        evicted = self._files.evicted
+        kept = self._files.kept if evicted else ()
+        for path in list(evicted):
+            if path in kept or not folder.may_remove(trainer, path):
+                evicted.remove(path)
+            elif self.writer is None:
+                self._remove(trainer, path, remove)
             else:
-                self.ledger.evicted.remove(path)
+                self.writer.submit(partial(self._remove, trainer, path, remove))
 
     def clear_up(
-        self, trainer: Trainer, folder: CheckpointFolder, stale: Sequence[str], remove: Callable[[str], None]
+        self, trainer: Trainer, folder: CheckpointFolder, stale: Sequence[str], remove: Callable[[Trainer, str], None]
     ) -> None:
         """Remove `stale` files, and those that the run has outlived, immediately; as in `remove_evicted`."""
-        for path in (*stale, *self.ledger.outlived) if trainer.is_global_zero else ():
-            if path not in self.ledger.kept and folder.may_remove(trainer, path) and filesystem.exists(path):
-                self.ledger.evicted.append(path)
+        for path in (*stale, *self._files.outlived) if trainer.is_global_zero else ():
+            if path not in self._files.kept and folder.may_remove(trainer, path) and filesystem.exists(path):
+                self._files.evicted.append(path)
                 self._remove(trainer, path, remove)
-        self.ledger.record(outlived=[])
+        self._files.record(outlived=[])
 
-    def _remove(self, trainer: Trainer, path: str, remove: Callable[[str], None]) -> None:
+    def _remove(self, trainer: Trainer, path: str, remove: Callable[[Trainer, str], None]) -> None:
         try:
-            remove(path)
+            remove(trainer, path)
         except OSError as error:
             may_be_gone = trainer.continues or path.endswith(INTERRUPTED)  # removed before the run was ended
             if not (isinstance(error, FileNotFoundError) and may_be_gone):
@@ -252,7 +228,7 @@ class Saves:
                     report.warn(problem)
                 else:
                     self.writer.after(partial(report.warn, problem))
-        self.ledger.evicted.remove(path)
+        self._files.evicted.remove(path)
 
 
 def writes_in_background(trainer: Trainer, async_save: bool, kind: str | None) -> bool:

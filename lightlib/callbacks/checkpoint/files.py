@@ -1,4 +1,4 @@
-"""Ledger: the files of a ModelCheckpoint and its pending save; a copy undoes a failed save."""
+"""CheckpointFiles: the files of a ModelCheckpoint and its pending save; a copy undoes a failed save."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,11 +17,9 @@ from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
 
-T = TypeVar("T")
-
 
 @dataclass
-class Ledger:
+class CheckpointFiles:
     """Everything that one save changes.
 
     Attributes:
@@ -55,24 +53,31 @@ class Ledger:
         """The files that must not be removed."""
         return {self.last_model_path, *self.best_k_models, self.best_model_path, *self.newest}
 
-    def copy(self, **changes: Any) -> Ledger:
-        """Return a ledger that does not change with this one."""
-        lists = {name: list(getattr(self, name)) for name in ("newest", "evicted", "outlived")}
-        return replace(self, **{"best_k_models": dict(self.best_k_models), **lists, **changes})
+    def copy(self, **changes: Any) -> CheckpointFiles:
+        """Return files that do not change with these."""
+        copied = {
+            "best_k_models": dict(self.best_k_models),
+            "newest": list(self.newest),
+            "evicted": list(self.evicted),
+            "outlived": list(self.outlived),
+        }
+        return replace(self, **{**copied, **changes})
 
     def record(self, **changes: Any) -> None:
         """Set attributes in place: the writer's thread may be removing evicted files."""
-        for name, value in changes.items():
-            setattr(self, name, value)
+        vars(self).update(changes)
 
-    def begin_save(self, batch: int, last_path: str | None) -> list[str]:
-        """Note a save before its first file is written; return the files that the last checkpoint replaces."""
-        previous = self.last_model_path
+    def restore(self, files: CheckpointFiles) -> None:
+        """Take the attributes of other files: those of rank zero, or a copy from before a failed save."""
+        vars(self).update(vars(files))
+
+    def begin_save(self, batch: int, last_path: str | None) -> None:
+        """Note a save before its first file is written, and the file that the last checkpoint replaces."""
+        previous, self.latest = self.last_model_path, ""
         self.saved_at_batch, self.pending = batch, "" if last_path is None else "last"
-        self.last_model_path = previous if last_path is None else last_path
-        replaced = [previous] if previous and previous != self.last_model_path else []
-        self.evicted = [*self.evicted, *replaced]
-        return replaced
+        if last_path is not None and last_path != previous:
+            self.last_model_path = last_path
+            self.evicted = [*self.evicted, *([previous] if previous else [])]
 
     def begin_file(self, path: str, resumable: bool) -> None:
         """Note a file before it is written: it holds the list of the files that it replaces if it is resumable."""
@@ -80,33 +85,21 @@ class Ledger:
         if resumable:
             self.evicted, self.outlived = [*self.evicted, *self.outlived], []
 
-    def pending_save(self, epoch: int, candidates: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Return the part of a callback's state from which a resumed run continues a save."""
-        return {
-            "pending": self.pending,
-            "epoch": epoch if self.pending else 0,
-            "latest": self.latest if self.pending else "",
-            "candidates": dict(candidates) if self.pending else {},
-            "newest": list(self.newest),
-            "evicted": list(self.evicted),
-            "saved_at_batch": self.saved_at_batch,
-        }
-
     def take_pending_save(self, state: Mapping[str, Any], resumed_from: str | None) -> None:
-        """Continue from `pending_save`; the file that the run was resumed from stays until a newer one is complete."""
+        """Continue a save from `state`; the file that the run was resumed from stays until a newer one is complete."""
         self.pending, self.latest, self.saved_at_batch = state["pending"], state["latest"], state["saved_at_batch"]
         self.evicted = [path for path in state["evicted"] if path != resumed_from]
         self.outlived = [*self.outlived, *(path for path in state["evicted"] if path == resumed_from)]
 
-    def leaves_next(self, keep: int) -> str | None:
+    def oldest_of(self, keep: int) -> str | None:
         """Return the file that a new one replaces when `keep` of the newest are kept; None while there is room."""
-        held = self.newest or [path for path in (self.best_model_path,) if path]
-        return held[0] if len(held) >= keep else None
+        newest = self.newest or [path for path in (self.best_model_path,) if path]
+        return newest[0] if len(newest) >= keep else None
 
-    def take_newest(self, path: str, replaced: str | None) -> None:
+    def add_newest(self, path: str, replaced: str | None) -> None:
         """Note a new file among the newest, and not `replaced` any more."""
-        held = self.newest or [one for one in (self.best_model_path,) if one]
-        self.newest = [*(one for one in held if one not in (path, replaced)), path]
+        newest = self.newest or [path for path in (self.best_model_path,) if path]
+        self.newest = [*(old for old in newest if old not in (path, replaced)), path]
 
     def rank(self, top: TopK) -> None:
         """Keep these files as the best."""
@@ -167,11 +160,19 @@ class Ledger:
         """Take a file that is gone out of the best ones."""
         if path == self.best_model_path:
             self.best_model_path, self.best_model_score = "", None
-        self.newest = [one for one in self.newest if one != path]
+        self.newest = [kept for kept in self.newest if kept != path]
         self.rank(top.remove(path))
 
-    def state(self, monitor: str | None, dirpath: str | None) -> dict[str, Any]:
-        """Return the entries that Lightning's `ModelCheckpoint` has in its state as well."""
+    def state(
+        self, monitor: str | None, dirpath: str | None, epoch: int, candidates: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """Return the entries of Lightning's `ModelCheckpoint`, and those from which a resumed run continues a save.
+
+        Args:
+            monitor, dirpath: Of the callback.
+            epoch: The epoch of the pending save.
+            candidates: Its metrics.
+        """
         return {
             "monitor": monitor,
             "best_model_score": self.best_model_score,
@@ -182,41 +183,16 @@ class Ledger:
             "kth_best_model_path": self.kth_best_model_path,
             "kth_value": self.kth_value,
             "last_model_path": self.last_model_path,
+            OURS: {
+                "pending": self.pending,
+                "epoch": epoch if self.pending else 0,
+                "latest": self.latest if self.pending else "",
+                "candidates": dict(candidates) if self.pending else {},
+                "newest": list(self.newest),
+                "evicted": list(self.evicted),
+                "saved_at_batch": self.saved_at_batch,
+            },
         }
-
-
-class Recorded(Generic[T]):
-    """Attribute of a callback that is kept in its ledger, so that a failed save undoes it."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name.lstrip("_")
-
-    def __get__(self, callback: Any, owner: type) -> T:
-        value: T = getattr(callback._ledger, self._name)  # noqa: SLF001  this attribute is part of that class
-        return value
-
-    def __set__(self, callback: Any, value: T) -> None:
-        callback._ledger.record(**{self._name: value})  # noqa: SLF001  as above
-
-
-class Alias:
-    """Another name of an attribute: a private one of Lightning's, which subclasses read and set."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, callback: Any, owner: type) -> Any:
-        return self if callback is None else getattr(callback, self._name)
-
-    def __set__(self, callback: Any, value: Any) -> None:
-        vars(callback)[self._name] = value
-
-
-def numbers_of(metrics: Mapping[str, Any], epoch: int, step: int) -> dict[str, Tensor]:
-    """Return copies of the metrics that have a value, with the position under "epoch" and "step"."""
-    numbers = {name: as_number(value) for name, value in metrics.items()}
-    present = {name: value for name, value in numbers.items() if value is not None}
-    return {**present, "epoch": torch.tensor(epoch), "step": torch.tensor(step)}
 
 
 def as_number(value: Any) -> Tensor | None:
