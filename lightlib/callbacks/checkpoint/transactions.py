@@ -1,4 +1,4 @@
-"""SaveTransactions: one save after the other, in an order that loses nothing; a failed one is rolled back."""
+"""SaveTransactions: one save after the other, so that nothing is lost; a failed one is rolled back."""
 
 from __future__ import annotations
 
