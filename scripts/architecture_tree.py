@@ -1,8 +1,8 @@
-"""Draws the tree in docs/architecture.md from the first docstring line of every file of the packages.
+"""Writes docs/tree.md: the tree of the packages, with the first docstring line of every file.
 
 python scripts/architecture_tree.py            print the tree
-python scripts/architecture_tree.py --check    fail if docs/architecture.md shows another one
-python scripts/architecture_tree.py --write    put it into docs/architecture.md
+python scripts/architecture_tree.py --check    fail if docs/tree.md shows another one
+python scripts/architecture_tree.py --write    write docs/tree.md
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (ROOT / "lightlib", ROOT / "lightlib_lightning")
-PAGE = ROOT / "docs" / "architecture.md"
-START = "<!-- tree: written by scripts/architecture_tree.py --write -->"
-END = "<!-- end of tree -->"
+PAGE = ROOT / "docs" / "tree.md"
+ABOVE = """# The tree of files
+
+Each file with its purpose, which is the first line of its docstring. `python scripts/architecture_tree.py --write`
+writes this page; [architecture.md](architecture.md) explains the folders.
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="fail if docs/architecture.md shows another tree")
-    parser.add_argument("--write", action="store_true", help="put the tree into docs/architecture.md")
+    parser.add_argument("--check", action="store_true", help="fail if docs/tree.md shows another tree")
+    parser.add_argument("--write", action="store_true", help="write docs/tree.md")
     options = parser.parse_args(arguments)
     if options.write:
-        PAGE.write_text(page_with_tree(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        PAGE.write_text(page(), encoding="utf-8")
     elif options.check:
         if not is_current():
-            print(
-                "docs/architecture.md is out of date: run `python scripts/architecture_tree.py --write`",
-                file=sys.stderr,
-            )
+            print("docs/tree.md is out of date: run `python scripts/architecture_tree.py --write`", file=sys.stderr)
             return 1
     else:
         print(tree())
@@ -42,18 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def is_current() -> bool:
-    """Return whether docs/architecture.md shows the tree as it is."""
-    text = PAGE.read_text(encoding="utf-8")
-    return page_with_tree(text) == text
+    """Return whether docs/tree.md shows the tree as it is."""
+    return PAGE.exists() and PAGE.read_text(encoding="utf-8") == page()
 
 
-def page_with_tree(page: str) -> str:
-    """Return the text of `page` with the present tree between its two marks."""
-    if page.count(START) != 1 or page.count(END) != 1:
-        raise SystemExit(f"{PAGE.name} needs exactly one line `{START}` and, after it, one line `{END}`.")
-    before, _, rest = page.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n```text\n{tree()}\n```\n{END}{after}"
+def page() -> str:
+    """Return the text of docs/tree.md."""
+    return f"{ABOVE}\n```text\n{tree()}\n```\n"
 
 
 def tree() -> str:

@@ -67,7 +67,7 @@ def test_every_folder_of_the_package_is_a_package() -> None:
 
 
 def test_the_tree_in_the_documentation_is_the_tree() -> None:
-    assert is_current(), "docs/architecture.md is out of date: run `python scripts/architecture_tree.py --write`"
+    assert is_current(), "docs/tree.md is out of date: run `python scripts/architecture_tree.py --write`"
 
 
 def test_the_order_in_the_documentation_is_the_order() -> None:

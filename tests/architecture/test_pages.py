@@ -11,6 +11,8 @@ from tests.architecture.rules import ROOT
 
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*\n?", re.DOTALL | re.MULTILINE)
 FOLDERS = ("benchmarks", "changes", "docs", "examples", "lightlib", "lightlib_lightning", "packaging", "tests")
+MAX_LINES_OF_MAP = 250
+TOPS = (ROOT, ROOT / "lightlib")
 
 
 def pages() -> list[Path]:
@@ -75,6 +77,34 @@ def test_the_page_of_examples_leads_to_every_one() -> None:
     page = ROOT / "examples/README.md"
     found = {path.relative_to(ROOT).as_posix() for path in page.parent.iterdir() if path.name[0] not in "._"}
     assert sorted(found - linked(page) - {"examples/README.md"}) == []
+
+
+class TestTheMapOfTheCode:
+    """A newcomer finds a folder in docs/architecture.md within a minute."""
+
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+
+    def test_it_is_short(self) -> None:
+        lines = len(self.text.splitlines())
+        assert lines <= MAX_LINES_OF_MAP, (
+            f"docs/architecture.md has {lines} lines, and at most {MAX_LINES_OF_MAP} are allowed: "
+            "move details of one folder to the docstring of the file that has them"
+        )
+
+    def test_the_picture_is_first(self) -> None:
+        assert re.findall(r"^## (.*)", self.text, re.MULTILINE)[0] == "The picture"
+
+    def test_its_paths_exist(self) -> None:
+        picture, rest = self.text.partition("## The picture")[2].split("## Where is what")
+        paths = set(re.findall(r"(?:\w+/)+(?:\w+\.py)?", picture))
+        paths |= set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", rest))
+        assert "callbacks/checkpoint/" in paths
+        assert sorted(path for path in paths if not any((top / path).exists() for top in TOPS)) == []
+
+    def test_each_folder_of_the_package_has_its_place(self) -> None:
+        rooms = self.text.partition("## Where is what")[2].partition("\n\nWhen")[0]
+        folders = {path.parent.name for path in (ROOT / "lightlib").glob("*/__init__.py")}
+        assert sorted(name for name in folders if f"`{name}/" not in rooms) == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
