@@ -1,1 +1,1 @@
-"""`lightlib compat`: runs Lightning's projects, and finds their uses of Lightning by reading their files."""
+"""`lightlib compat`: runs Lightning's projects, and finds their uses of Lightning in their files."""
