@@ -106,7 +106,7 @@ class AsksAllRanks(ModelCheckpoint):
 def names_of_override(rank, folder):
     callback = AsksAllRanks(folder, "same", save_top_k=-1, every_n_train_steps=1)
     fit(callback, 3, devices=2, strategy="ddp")
-    return Path(callback.best_model_path).name, sorted(path.name for path in Path(folder).iterdir())
+    return Path(callback.best_model_path).name, sorted(path.name for path in Path(folder).glob("*.ckpt"))
 
 
 def error_of_a_name(rank, folder):
