@@ -122,7 +122,13 @@ class SingleDeviceStrategy(Strategy):
         return output
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
-        return clip(optimizer, value, algorithm)
+        parameters: list[Tensor] = []
+        for group in optimizer.param_groups:
+            parameters += group["params"]
+        if algorithm == "value":
+            clip_grad_value_(parameters, value)
+            return None
+        return clip_grad_norm_(parameters, value)
 
     def module_state(self) -> dict[str, Any]:
         return self._placed.state_dict()
@@ -155,12 +161,3 @@ def in_context(
             return step(*args)
 
     return step_in_context
-
-
-def clip(optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
-    """Clip the gradients of `optimizer` by norm or by value, with torch's own functions."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if algorithm == "value":
-        clip_grad_value_(parameters, value)
-        return None
-    return clip_grad_norm_(parameters, value)

@@ -17,7 +17,7 @@ from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.group.process_group import join
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy, PipelineStrategy
-from lightlib.strategies.single import clip, in_context
+from lightlib.strategies.single import SingleDeviceStrategy, in_context
 from lightlib.strategies.strategy import Strategy
 from lightlib.testing import check_strategy
 from lightlib.tree import to_device
@@ -102,7 +102,7 @@ class Averaging(Strategy):
         return to_device(batch, self.root_device)
 
     def clip_gradients(self, optimizer: Any, value: float, algorithm: str) -> Any:
-        norm = clip(optimizer, value, algorithm)
+        norm = SingleDeviceStrategy.clip_gradients(self, optimizer, value, algorithm)
         return norm * 2 if self.wrong == "norm" and norm is not None else norm
 
     def module_state(self) -> dict[str, Any]:
