@@ -1,14 +1,24 @@
-"""Print figures of the tree, each computed by a function."""
+"""Prints figures of the tree, with the limit of each; tests/architecture holds the limits.
+
+python scripts/figures.py            print the table
+python scripts/figures.py --check    fail if a figure is beyond its limit
+"""
 
 from __future__ import annotations
 
+import argparse
 import ast
+import importlib
+import io
+import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("lightlib", "lightlib_lightning")
 LIBRARIES = ("lightlib", "lightlib_lightning", "lightning", "lightning_fabric", "pytorch_lightning")
 MODULES = ("Module", "LightningModule", "BoringModel", "DemoModel")
 
@@ -72,17 +82,6 @@ def small_modules() -> list[SmallModule]:
         modules = found
 
 
-def line_of_small_modules() -> str:
-    """Return a line about the small modules in all tests, and in files of tests that need not be Lightning's code."""
-    modules = small_modules()
-    ours = [module for module in modules if module.path.name.startswith("test_") and "compat" not in module.path.parts]
-    texts = []
-    for found in (modules, ours):
-        num_files, num_lines = len({module.path for module in found}), sum(module.num_lines for module in found)
-        texts.append(f"{len(found)} in {num_files} files, {num_lines:,} lines")
-    return f"small modules in tests: {texts[0]} (in test_*.py outside of compat: {texts[1]})"
-
-
 def tests_at_their_path() -> tuple[int, int]:
     """Return how many tests/a/test_b.py have a lightlib/a/b.py or a lightlib/a/b, and how many files of tests exist.
 
@@ -98,12 +97,82 @@ def tests_at_their_path() -> tuple[int, int]:
     return sum(path.is_dir() or path.with_suffix(".py").is_file() for path in tested), len(names)
 
 
-def main() -> int:
-    """Print all figures."""
+def working_lines(path: Path) -> int:
+    """Return how many lines of a file do something: no blank, docstring or comment."""
+    text = path.read_text("utf-8")
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines = {line for token in tokens if token.type not in skipped for line in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0] if node.body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                lines -= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return len(lines)
+
+
+def lines_of(*tops: str) -> tuple[int, int]:
+    """Return the lines of the Python files below some folders, and those that do something."""
+    files = [path for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
+    return sum(len(path.read_text("utf-8").splitlines()) for path in files), sum(map(working_lines, files))
+
+
+def questions(pattern: str) -> int:
+    """Return how often a pattern stands in the files of the engine."""
+    return sum(len(re.findall(pattern, path.read_text("utf-8"))) for path in (ROOT / "lightlib").rglob("*.py"))
+
+
+def classes_above(place: str) -> int:
+    """Return how many classes of the two packages are above a class: ``"module:Class"``."""
+    module, _, name = place.partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    return sum(base.__module__.partition(".")[0] in PACKAGES for base in kind.__mro__[1:])
+
+
+def deepest_strategy() -> int:
+    """Return the most classes above a strategy: Lightning's FSDPStrategy."""
+    return classes_above("lightlib_lightning.plugins.strategies:FSDPStrategy")
+
+
+def table() -> list[tuple[str, int, int]]:
+    """Return the rows: the figure, its value, and the largest that it may have."""
+    lines, working = lines_of(*PACKAGES)
+    small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
-    sys.stdout.write(f"{line_of_small_modules()}\n")
-    sys.stdout.write(f"tests at the path of what they test: {at_their_path} of {num_files}\n")
-    return 0
+    return [
+        ("lines of both packages", lines, 108_200),
+        ("of these, lines that do something", working, 72_500),
+        ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
+        ("lines of tests", lines_of("tests")[0], 124_500),
+        ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
+        ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
+        ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 29),
+        ("reads of replaced calls in Fabric", questions(r"_replaced\.\w"), 21),
+        ("classes above Trainer", classes_above("lightlib:Trainer"), 0),
+        ("classes above Fabric", classes_above("lightlib:Fabric"), 0),
+        ("classes above the deepest strategy", deepest_strategy(), 9),
+        ("lines of docs/architecture.md", len((ROOT / "docs/architecture.md").read_text("utf-8").splitlines()), 250),
+        ("small modules in tests outside of compat", len(small), 630),
+        ("their lines", sum(one.num_lines for one in small), 4_800),
+        ("files of tests that are not at the path of what they test", num_files - at_their_path, 270),
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="fail if a figure is beyond its limit")
+    options = parser.parse_args(arguments)
+    beyond = 0
+    for name, value, limit in table():
+        over = value > limit
+        beyond += over
+        sys.stdout.write(f"{name:60} {value:>8,}   at most {limit:>8,}{'   BEYOND' if over else ''}\n")
+    return int(bool(beyond) and options.check)
 
 
 if __name__ == "__main__":
