@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "FOLDERS",
+    "PACKAGES",
     "ArgumentTypeError",
     "CheckpointError",
     "CheckpointWriteError",
@@ -43,8 +44,8 @@ __all__ = [
 ]
 
 # The packages of this distribution: their code is no user's.
-_PACKAGES = ("lightlib", "lightlib_lightning")
-FOLDERS = tuple(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), one, "") for one in _PACKAGES)
+PACKAGES = ("lightlib", "lightlib_lightning")
+FOLDERS = tuple(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), one, "") for one in PACKAGES)
 
 
 def is_ours(module: str) -> bool:
@@ -54,7 +55,7 @@ def is_ours(module: str) -> bool:
         >>> is_ours("lightlib.core.trainer"), is_ours("lightlib_project.model")
         (True, False)
     """
-    return module.partition(".")[0] in _PACKAGES
+    return module.partition(".")[0] in PACKAGES
 
 
 class LightlibError(Exception):

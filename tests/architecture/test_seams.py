@@ -18,8 +18,8 @@ ASK_FOR_THE_ORDER = {
     "lightlib/callbacks/summary/model_summary.py", "lightlib/core/session.py", "lightlib/core/session_state.py",
     "lightlib/fabric/placed_objects.py",
 }  # fmt: skip
-# Files that name the other package of the distribution, because code of both is no user's.
-NAME_THE_OTHER = {"lightlib/errors.py", "lightlib/experiment/trial/modules.py"}
+# The file that names the other package of the distribution, because code of both is no user's.
+NAME_THE_OTHER = {"lightlib/errors.py"}
 # Files of checkpoints that Lightning writes, which are read as data.
 READ_ITS_FILES = ("lightlib/checkpoint/", "lightlib/core/resume/restore.py")
 OURS = [file for file in package_files() if file.module.partition(".")[0] == PACKAGE]

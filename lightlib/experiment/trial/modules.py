@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-_NEVER = ("lightlib", "lightlib_lightning", "torch")  # a second copy of them would be another framework
+from lightlib.errors import PACKAGES
+
+_NEVER = (*PACKAGES, "torch")  # a second copy of them would be another framework
 _apart: dict[Path, dict[str, ModuleType]] = {}  # by context, where a name belongs to another one
 
 
