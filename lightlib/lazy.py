@@ -6,10 +6,9 @@ import gc
 import importlib
 import sys
 from collections.abc import Callable
-from functools import partial
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from opcode import opmap
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from lightlib.index import INDEX, MODULE
@@ -17,6 +16,7 @@ from lightlib.index import INDEX, MODULE
 __all__ = ["IMPORT_FROM", "TranslatedPaths", "exports", "translated_names"]
 
 IMPORT_FROM = opmap["IMPORT_FROM"]  # the statement `from package import name`, whose errors have suggestions
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # `from package import name` asks for a module before it imports it
 _TRANSLATIONS = "lightlib.translations"  # imported when a name or module is missing: it may import everything
 
 
@@ -35,6 +35,7 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
             asking = sys._getframe(1)  # noqa: SLF001  there is no public way to the code that reads the module
             if name in absent and asking.f_code.co_code[asking.f_lasti] != IMPORT_FROM:
                 raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            _refuse_before_import(package, name, asking)
             absent.add(name)  # jsonargparse asks for the same names hundreds of times
             return _of_another(package, name)
         if row.file == MODULE:
@@ -57,7 +58,20 @@ def translated_names(module: str) -> Callable[[str], Any]:
     Args:
         module: Its `__name__`.
     """
-    return partial(_of_another, module)
+
+    def get(name: str) -> Any:
+        if not name.startswith("_"):
+            _refuse_before_import(module, name, sys._getframe(1))  # noqa: SLF001  as in `exports`
+        return _of_another(module, name)
+
+    return get
+
+
+def _refuse_before_import(package: str, name: str, asking: FrameType) -> None:
+    """Raise if Python asks whether a package has a name because it is about to import the file of that name."""
+    path = getattr(sys.modules[package], "__path__", ()) if asking.f_code.co_filename == _IMPORT_SYSTEM else ()
+    if path and PathFinder.find_spec(f"{package}.{name}", path) is not None:
+        raise AttributeError(f"module {package!r} has not imported {name!r} yet")
 
 
 def _of_another(module: str, name: str) -> Any:

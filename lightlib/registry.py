@@ -211,7 +211,9 @@ def substitute_by(find: Callable[[str, str], Callable[..., Any] | None]) -> None
 
 def substituted(group: str, name: str) -> Callable[..., Any] | None:
     """Return the substitute of a built-in name; None if there is none."""
-    return _registered.get((group, name)) or _substitute(group, name)
+    if (group, name) in _registered:
+        return _registered[group, name]
+    return next((found for find in _substitutes if (found := find(group, name)) is not None), None)
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
@@ -248,10 +250,6 @@ def _plugins(group: str) -> dict[str, EntryPoint]:
             )
         found[point.name] = point
     return found
-
-
-def _substitute(group: str, name: str) -> Callable[..., Any] | None:
-    return next((found for find in _substitutes if (found := find(group, name)) is not None), None)
 
 
 def _installed(name: str, modules: list[str]) -> str:

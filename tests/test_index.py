@@ -23,11 +23,11 @@ def test_a_row(package, row):
         assert found is importlib.import_module(f"{package}.{row.name}")
         assert row.name not in module.__all__
     else:
-        file, name = row.defined_as
-        assert found is vars(importlib.import_module(f"{package}.{file}"))[name]
+        file, name = row.defined_as(package)
+        assert found is vars(importlib.import_module(file))[name]
         assert row.name in module.__all__
         if isinstance(found, type):
-            assert (found.__module__, found.__name__) == (f"{package}.{file}", name)
+            assert (found.__module__, found.__name__) == (file, name)
 
 
 @pytest.mark.parametrize("package", INDEX)
@@ -57,5 +57,8 @@ for package in ("accelerators", "callbacks", "loggers", "precision", "strategies
 
 
 def test_an_alias():
-    assert Row("LightningModule", "core.module.module:Module").defined_as == ("core.module.module", "Module")
-    assert Row("Module", "core.module.module").defined_as == ("core.module.module", "Module")
+    assert Row("LightningModule", "core.module.module:Module").defined_as("lightlib") == (
+        "lightlib.core.module.module",
+        "Module",
+    )
+    assert Row("Module", "core.module.module").defined_as("lightlib") == ("lightlib.core.module.module", "Module")

@@ -1,4 +1,4 @@
-"""The figures of the tree are within their limits, and the counters count what they name."""
+"""The figures of the tree are within their limits, and lines are counted as they should be."""
 
 from __future__ import annotations
 
