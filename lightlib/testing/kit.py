@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import LightlibError, UnknownNameError
+from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -127,7 +127,14 @@ def selected(kind: str, checks: Iterable[str], without: Iterable[str]) -> list[s
 
     Raises:
         UnknownNameError: No check has a name in `without`.
+        MisconfigurationException: Python leaves out assertions, so that every plugin would pass.
     """
+    if not __debug__:
+        raise MisconfigurationException(
+            f"{kind.capitalize()} cannot be checked: Python was started with -O or PYTHONOPTIMIZE, without `assert`.",
+            expected="assertions, of which the checks are made.",
+            fix="python -m pytest, without -O and PYTHONOPTIMIZE.",
+        )
     names, left_out = list(checks), tuple(without)
     for name in left_out:
         if name not in names:
