@@ -1,4 +1,4 @@
-"""The metric that a callback monitors: when it is final, and the error if it was never logged."""
+"""The metric that a callback monitors: final at an epoch's end or after a validation, or never logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logger: the interface for recording the metrics of a run, and functions that the loggers share."""
+"""Logger: base of the Trainer's loggers, which adds folders, checkpoints and resuming to FabricLogger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Due: when a ModelCheckpoint has to save, and whether the metric it compares is of that moment."""
+"""Due: saves of a ModelCheckpoint by steps or time, and whether the compared metric is of that moment."""
 
 from __future__ import annotations
 

@@ -77,8 +77,9 @@ class SaveRequest:
 class Saver:
     """Writes the checkpoints of one run, and makes calls at its next save point.
 
-    A save point is an optimizer-step boundary after the validation that is due there. While a run trains, calls wait
-    for the next one; everywhere else they are made immediately. A checkpoint is always written immediately.
+    A save point is an optimizer-step boundary after the validation that is due there, and the end of an epoch after its
+    hooks. While a run trains, calls wait for the next one; everywhere else they are made immediately. A checkpoint is
+    always written immediately.
 
     Args:
         identity: Which run this is; it numbers the checkpoints.

@@ -1,4 +1,4 @@
-"""Merge the layers of a fit's configuration, and set values in it by their dotted keys."""
+"""Merge one fit configuration over another, and set values by dotted key; a new class drops arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environments of torchrun, SLURM, MPI, LSF, Kubeflow, and variables set by hand."""
+"""One function per launcher (torchrun, SLURM, MPI, LSF, Kubeflow, by hand): its Environment, or None."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StopConsensus: chooses the boundary at which all ranks stop, without a collective."""
+"""StopConsensus: chooses the boundary at which all ranks grant a request, without a collective."""
 
 from __future__ import annotations
 

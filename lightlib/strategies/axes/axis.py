@@ -1,4 +1,4 @@
-"""Axis: the interface of one mesh dimension or one transform; and the context it works in."""
+"""Axis and AxisContext: the interface of a mesh dimension or module transform, and the parts it gets."""
 
 from __future__ import annotations
 

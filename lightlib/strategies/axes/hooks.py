@@ -1,4 +1,4 @@
-"""How DistributedDataParallel sends gradients: compressed to a smaller dtype, or as low-rank matrices."""
+"""Communication hooks of DistributedDataParallel by name: bf16, fp16 and PowerSGD, or the user's own."""
 
 from __future__ import annotations
 
