@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lightlib
+import lightlib_lightning
 from tests.processes import programs
 from tests.typing import checkers
 
@@ -52,3 +53,4 @@ def test_programs_without_errors_run(name):
 
 def test_the_marker_of_types_is_part_of_the_package():
     assert Path(lightlib.__file__).with_name("py.typed").is_file()
+    assert Path(lightlib_lightning.__file__).with_name("py.typed").is_file()
