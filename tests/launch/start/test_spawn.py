@@ -46,7 +46,8 @@ def begin(body, *command):
     prelude = """
         import os, signal, sys, time
         from lightlib.launch.start.spawn import Patience, launch_function
-        def hang(): time.sleep(1e5)
+        def hang():  # a signal just before one long sleep would be noticed after it
+            while True: time.sleep(0.1)
         def up(): os.write(1, b"%d\\n" % os.getpid())
     """
     Path("train.py").write_text(textwrap.dedent(prelude) + textwrap.dedent(body))
