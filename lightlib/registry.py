@@ -21,7 +21,18 @@ from lightlib import optional
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest, owner
 from lightlib.index import INDEX
 
-__all__ = ["BUILT_IN", "entry_points", "get", "names", "path", "register", "substitute_by", "substituted", "unregister"]
+__all__ = [
+    "BUILT_IN",
+    "entry_points",
+    "get",
+    "modules",
+    "names",
+    "path",
+    "register",
+    "substitute_by",
+    "substituted",
+    "unregister",
+]
 
 _registered: dict[tuple[str, str], Callable[..., Any]] = {}  # by group and name, added while the program runs
 _substitutes: list[Callable[[str, str], Callable[..., Any] | None]] = []
@@ -111,6 +122,11 @@ BUILT_IN: dict[str, dict[str, str]] = {
 }
 
 
+# The modules that other packages add, by group and name; this distribution's own need no metadata of an installation.
+_MODULES = {
+    "commands": {"compat": "lightlib_lightning.command.command"},
+    "translations": {"lightning": "lightlib_lightning.translation"},
+}
 # The argument of the Trainer that takes the names of a group.
 _ARGUMENTS = {
     "accelerators": "accelerator",
@@ -179,6 +195,11 @@ def path(group: str, name: str) -> str:
 def names(group: str) -> list[str]:
     """Return all names known in `group`, sorted."""
     return sorted({*BUILT_IN[group], *_plugins(group), *(name for kind, name in _registered if kind == group)})
+
+
+def modules(group: str) -> dict[str, str]:
+    """Return the modules of ``"commands"`` or ``"translations"`` by name: those of installed packages come last."""
+    return {**_MODULES[group], **{point.name: point.value for point in entry_points(f"lightlib.{group}")}}
 
 
 def register(group: str, name: str, factory: Callable[..., Any]) -> None:

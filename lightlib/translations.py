@@ -1,4 +1,4 @@
-"""Names and class paths of other frameworks, by the entry points of the group `lightlib.translations`."""
+"""Names and class paths of other frameworks, by the group "translations" of the registry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from typing import Any, NamedTuple, Protocol
 
-from lightlib.registry import entry_points
+from lightlib.registry import modules
 
 __all__ = [
     "Foreign", "Translation", "attribute", "class_path", "find_spec", "fix_for", "fix_for_import", "foreign", "kind_of",
@@ -30,7 +30,7 @@ class Foreign(NamedTuple):
 
 
 class Translation(Protocol):
-    """A module that an entry point names: it gives our objects by the names of another framework."""
+    """A module of the registry: it gives our objects by the names of another framework."""
 
     def attribute(self, module: str, name: str) -> Any:
         """Return the object behind a name that a module of lightlib does not define.
@@ -139,6 +139,5 @@ def start_of_commands() -> list[str]:
 
 @cache
 def _translations() -> tuple[Translation, ...]:
-    modules = dict.fromkeys(point.value for point in entry_points("lightlib.translations"))
-    loaded: list[Any] = [importlib.import_module(module) for module in modules]
+    loaded: list[Any] = [importlib.import_module(module) for module in modules("translations").values()]
     return tuple(loaded)

@@ -1,4 +1,4 @@
-"""The entry point of the group `lightlib.translations`: Lightning's names and class paths."""
+"""A translation of the registry: Lightning's names and class paths."""
 
 from __future__ import annotations
 

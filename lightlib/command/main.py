@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from lightlib import errors
 from lightlib.errors import LightlibError, closest, nearest
-from lightlib.registry import entry_points
+from lightlib.registry import modules
 from lightlib.version import __version__
 
 RUNS = ("fit", "validate", "test", "predict")
@@ -140,7 +140,7 @@ def _without_command(words: Sequence[str]) -> int:
 
 def _commands() -> dict[str, str]:
     """Return the modules of the commands, those of installed packages at the end."""
-    return {**{point.name: point.value for point in entry_points("lightlib.commands")}, **_MODULES}
+    return {**modules("commands"), **_MODULES}
 
 
 def _help() -> str:

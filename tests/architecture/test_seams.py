@@ -6,10 +6,10 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 
 import pytest
 
+from lightlib import registry
 from lightlib.translations import Translation
 from tests.architecture.rules import ADDED, PACKAGE, ROOT, package_files
 
@@ -18,8 +18,8 @@ ASK_FOR_THE_ORDER = {
     "lightlib/callbacks/summary/model_summary.py", "lightlib/core/session.py", "lightlib/core/session_state.py",
     "lightlib/fabric/placed_objects.py",
 }  # fmt: skip
-# The file that names the other package of the distribution, because code of both is no user's.
-NAME_THE_OTHER = {"lightlib/errors.py"}
+# Files that name the other package of the distribution: code of both is no user's, and the registry has its modules.
+NAME_THE_OTHER = {"lightlib/errors.py", "lightlib/registry.py"}
 # Files of checkpoints that Lightning writes, which are read as data.
 READ_ITS_FILES = ("lightlib/checkpoint/", "lightlib/core/resume/restore.py")
 OURS = [file for file in package_files() if file.module.partition(".")[0] == PACKAGE]
@@ -65,9 +65,9 @@ def test_no_condition_asks_about_lightning() -> None:
     assert found == set()
 
 
-@pytest.mark.parametrize("point", [one for one in entry_points(group="lightlib.translations") if one.dist is not None])
-def test_a_translation_has_what_the_package_asks_for(point) -> None:  # type: ignore[no-untyped-def]
-    module = importlib.import_module(point.value)
+@pytest.mark.parametrize("place", registry.modules("translations").values())
+def test_a_translation_has_what_the_package_asks_for(place: str) -> None:
+    module = importlib.import_module(place)
     wanted = {name: call for name, call in vars(Translation).items() if inspect.isfunction(call) and name[0] != "_"}
     assert set(wanted) == set(module.__all__)
     for name, call in wanted.items():

@@ -188,3 +188,17 @@ def test_import_lightlib_imports_nothing_of_compat():
     )
     done = programs.interpreter("-c", code)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+@pytest.mark.processes
+def test_a_folder_on_the_path_is_enough(tmp_path):  # without the metadata of an installation
+    code = """
+import importlib.metadata
+importlib.metadata.entry_points = lambda **_: ()
+import lightlib.compat
+from lightlib.utilities import rank_zero_only
+from lightlib.command.main import main
+print(lightlib.compat.__name__, rank_zero_only.__name__, main(["compat", "status"]))
+"""
+    done = programs.interpreter("-c", code)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "lightlib_lightning rank_zero_only 0"), done.stderr
