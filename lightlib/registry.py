@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from importlib import metadata
 from importlib.metadata import EntryPoint, PackageNotFoundError, version
@@ -197,9 +197,18 @@ def names(group: str) -> list[str]:
     return sorted({*BUILT_IN[group], *_plugins(group), *(name for kind, name in _registered if kind == group)})
 
 
-def modules(group: str) -> dict[str, str]:
-    """Return the modules of ``"commands"`` or ``"translations"`` by name: those of installed packages come last."""
-    return {**_MODULES[group], **{point.name: point.value for point in entry_points(f"lightlib.{group}")}}
+def modules(group: str, taken: Mapping[str, str] = {}) -> dict[str, str]:
+    """Return the modules of ``"commands"`` or ``"translations"`` by name: those of installed packages come last.
+
+    Args:
+        group: The group.
+        taken: Modules by further names that are built in. Default: none.
+
+    Raises:
+        MisconfigurationException: An installed package declares a name that is taken.
+    """
+    added = _points(group, {**taken, **_MODULES[group]})
+    return {**_MODULES[group], **{name: point.value for name, point in added.items()}}
 
 
 def register(group: str, name: str, factory: Callable[..., Any]) -> None:
@@ -258,11 +267,15 @@ def _entry_points(group: str, folders: tuple[str | int, ...]) -> tuple[EntryPoin
 
 
 def _plugins(group: str) -> dict[str, EntryPoint]:
+    return _points(group, BUILT_IN[group])
+
+
+def _points(group: str, built_in: Mapping[str, str]) -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
     for point in entry_points(f"lightlib.{group}"):
         other = found.get(point.name)
-        if point.name in BUILT_IN[group] or (other is not None and other.value != point.value):
-            taken = BUILT_IN[group].get(point.name) or (other.value if other else "")
+        if point.name in built_in or (other is not None and other.value != point.value):
+            taken = built_in.get(point.name) or (other.value if other else "")
             raise MisconfigurationException(
                 f"The entry point {point.name!r} = {point.value!r} of group 'lightlib.{group}' has a name that is "
                 f"taken by {taken!r}.",

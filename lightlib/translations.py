@@ -75,12 +75,14 @@ def attribute(module: str, name: str) -> Any:
     Raises:
         AttributeError: No framework has it, either; ImportError if a statement imports the name.
     """
+    errors: list[Exception] = []
     for one in _translations():
         try:
             return one.attribute(module, name)
-        except AttributeError:
-            continue
-    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        except (AttributeError, ImportError) as error:
+            errors.append(error)
+    explained = (error for error in errors if isinstance(error, ImportError))
+    raise next(explained, AttributeError(f"module {module!r} has no attribute {name!r}"))
 
 
 def find_spec(name: str) -> ModuleSpec | None:

@@ -92,8 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         True
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    at = next((i for i, word in enumerate(words) if word in (*RUNS, *_commands())), None)
+    at: int | None = None
     try:
+        known = (*RUNS, *_commands())
+        at = next((i for i, word in enumerate(words) if word in known), None)
         completion = bool(words) and words[0].startswith(_COMPLETION)
         if not completion and (at is None or _asks_for_help(words[:at])):
             return _without_command(words)
@@ -140,7 +142,7 @@ def _without_command(words: Sequence[str]) -> int:
 
 def _commands() -> dict[str, str]:
     """Return the modules of the commands, those of installed packages at the end."""
-    return {**modules("commands"), **_MODULES}
+    return {**_MODULES, **modules("commands", {**dict.fromkeys(RUNS, "lightlib.command.train"), **_MODULES})}
 
 
 def _help() -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from lightlib import registry
 from lightlib.command import main
 from lightlib.version import __version__
 from tests.command.project import CONFIG, status_of, written_project  # noqa: F401  the fixture
@@ -408,3 +411,46 @@ def test_with_several_processes_the_error_of_the_first_that_failed_comes_last() 
     assert lines[-1] == "  Fix: correct the path; `ckpt_path=None` starts a new run."
     assert done.stderr.count(" failed first:\n") == 1
     assert "ended with exit code" not in done.stderr
+
+
+class TestCommandsOfPackages:
+    """An entry point of the group `lightlib.commands` adds a command."""
+
+    MODULE = """
+SECTION = "measure"
+ABOUT = "count to a number"
+
+def add_arguments(parser):
+    parser.add_argument("number", type=int)
+
+def run(arguments):
+    print(*range(arguments.number))
+    return 3
+"""
+
+    @pytest.fixture
+    def declare(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+        (tmp_path / "counting_command.py").write_text(self.MODULE)
+        monkeypatch.syspath_prepend(tmp_path)
+
+        def declare(name: str) -> None:
+            point = EntryPoint(name, "counting_command", "lightlib.commands")
+            monkeypatch.setattr(registry, "entry_points", lambda group: (point,) if group == point.group else ())
+
+        return declare
+
+    def test_it_is_run_and_stands_in_the_help(
+        self, declare: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        declare("count")
+        assert (main.main(["count", "4"]), capsys.readouterr().out) == (3, "0 1 2 3\n")
+        main.main(["--help"])
+        assert "measure\n  count       count to a number\n" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("name", ["compat", "plot", "fit"])
+    def test_a_name_that_is_taken_is_refused(
+        self, name: str, declare: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        declare(name)
+        assert main.main(["doctor", "--help"]) == 2
+        assert f"The entry point {name!r} = 'counting_command'" in capsys.readouterr().err
