@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from types import ModuleType
 from typing import Any
@@ -49,6 +50,8 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of a public name, None for any other."""
         if fullname != _PUBLIC and not fullname.startswith(f"{_PUBLIC}."):
+            return None
+        if importlib.util.find_spec(fullname.replace(_PUBLIC, __package__, 1)) is None:
             return None
         return importlib.machinery.ModuleSpec(fullname, self)
 

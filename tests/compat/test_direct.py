@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 
 import pytest
@@ -202,3 +203,10 @@ print(lightlib.compat.__name__, rank_zero_only.__name__, main(["compat", "status
 """
     done = programs.interpreter("-c", code)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "lightlib_lightning rank_zero_only 0"), done.stderr
+
+
+def test_a_module_that_the_package_has_not_is_not_found():
+    assert importlib.util.find_spec("lightlib.compat.finder") is not None
+    assert importlib.util.find_spec("lightlib.compat.nothing") is None
+    with pytest.raises(ModuleNotFoundError, match=r"'lightlib\.compat\.nothing'"):
+        importlib.import_module("lightlib.compat.nothing")
