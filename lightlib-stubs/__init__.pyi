@@ -10,7 +10,7 @@ from lightlib.data.combined import CombinedLoader
 from lightlib.data.seed import isolate_rng, seed_everything
 from lightlib.errors import InvalidHP, StopTraining
 from lightlib.fabric.fabric import Fabric
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.version import __version__
 from lightlib_lightning.tools.values import LIGHTNING_LOGO, cli_lightning_logo, disable_possible_user_warnings
 from lightning_utilities.core.imports import module_available

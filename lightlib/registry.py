@@ -75,20 +75,20 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "strategies": {
         "single_device": "lightlib.strategies.single:SingleDeviceStrategy",
         **{
-            f"ddp{how}{unused}": "lightlib.strategies.presets:named"
+            f"ddp{how}{unused}": "lightlib.strategies.mesh_presets:named"
             for how in ("", "_spawn", "_fork", "_notebook")
             for unused in ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
         },
         **dict.fromkeys(
             ("fsdp", "fsdp_cpu_offload", "hsdp", "model_parallel", "pipeline", "tensor", "zero1", "zero2", "zero3"),
-            "lightlib.strategies.presets:named",
+            "lightlib.strategies.mesh_presets:named",
         ),
         **dict.fromkeys(
             (
                 "deepspeed",
                 *(f"deepspeed_stage_{stage}" for stage in ("1", "2", "2_offload", "3", "3_offload", "3_offload_nvme")),
             ),
-            "lightlib.strategies.deepspeed.strategy:named",
+            "lightlib.strategies.deepspeed.deepspeed_strategy:named",
         ),
     },
     "precision": {

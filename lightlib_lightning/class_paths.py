@@ -7,7 +7,7 @@ import inspect
 from pkgutil import resolve_name
 from typing import Any
 
-from lightlib.config.names import GROUPS, classes_of
+from lightlib.config.short_names import GROUPS, classes_of
 from lightlib.conventions import leniency
 from lightlib.errors import MisconfigurationException, nearest
 from lightlib_lightning import absent, missing, objects

@@ -116,7 +116,7 @@ _OBJECTS: dict[str, str] = {
         "lightlib_lightning.plugins.strategies", "DDPStrategy DeepSpeedStrategy FSDPStrategy ModelParallelStrategy"
     ),
     **_group("lightlib_lightning.plugins.strategies", "ParallelStrategy SingleDeviceStrategy"),
-    **_group("lightlib_lightning.plugins.strategy", "Strategy"),
+    **_group("lightlib_lightning.plugins.base_strategy", "Strategy"),
     **_group("lightning_utilities.core.apply_func", "apply_to_collection is_dataclass_instance"),
     **_group("lightning_utilities.core.enums", "StrEnum=LightningEnum"),
     **_group("lightning_utilities.core.imports", "RequirementCache compare_version module_available package_available"),

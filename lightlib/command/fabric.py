@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from lightlib.errors import MisconfigurationException
-from lightlib.fabric.arguments import LAUNCHED_BY_COMMAND, OPTIONS
+from lightlib.fabric.fabric_call import LAUNCHED_BY_COMMAND, OPTIONS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

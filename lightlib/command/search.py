@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightlib.errors import MisconfigurationException, closest, nearest
-from lightlib.experiment.plan import plan_of
+from lightlib.experiment.experiment_plan import plan_of
 
 EPILOG = """examples
   lightlib search preview search.yaml

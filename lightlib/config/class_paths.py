@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from lightlib.config import names
+from lightlib.config import short_names
 from lightlib.config.placeholders import with_late_ints
 from lightlib.config.yaml.file import ConfigError, dump, loader
 from lightlib.translations import translated
@@ -41,7 +41,7 @@ def words_with_class_paths(arguments: Iterable[str], named: Mapping[str, str]) -
 def _full_plugin(word: str) -> str:
     """Return a word for `trainer.plugins` with full class paths."""
     if word[:1] not in ("[", "{"):
-        return names.plugin_path(word)
+        return short_names.plugin_path(word)
     with suppress(ConfigError):  # jsonargparse reports the error
         value = loader(word)
         return dump([_plugin(one) for one in value] if isinstance(value, list) else _plugin(value), flow=True)
@@ -58,7 +58,7 @@ def _full(name: str, group: str | None, by_name: bool = True) -> str:
     if group is None or not is_name or not (by_name or "." in name or name[0].isupper()):
         path: str = translated(name)
         return path
-    return names.class_path(group, name)
+    return short_names.class_path(group, name)
 
 
 def with_class_paths(config: Any, named: Mapping[str, str], prefix: str = "") -> Any:
@@ -86,9 +86,9 @@ def with_class_paths(config: Any, named: Mapping[str, str], prefix: str = "") ->
 def _plugin(value: Any) -> Any:
     """Return a plugin with a full class path: it may be of several groups, and compat has classes of the same names."""
     if isinstance(value, str):
-        return names.plugin_path(value)
+        return short_names.plugin_path(value)
     if isinstance(value, dict) and isinstance(value.get("class_path"), str):
-        return {**value, "class_path": names.plugin_path(value["class_path"])}
+        return {**value, "class_path": short_names.plugin_path(value["class_path"])}
     return value
 
 
@@ -103,7 +103,7 @@ def _chosen(value: Any, group: str, by_name: bool = True) -> Any:
     if isinstance(value, list):
         return [_chosen(one, group, by_name) for one in value]
     if isinstance(value, dict):
-        names.check_shape(group, value)
+        short_names.check_shape(group, value)
         if group == "schedulers":
             value = with_late_ints(value)
     if isinstance(value, dict) and isinstance(value.get("class_path"), str):

@@ -18,7 +18,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import method_of, with_stage
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.resume.source import ResumeSource
+from lightlib.core.resume.resume_source import ResumeSource
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.parts import Stage
 from lightlib.core.run.run import Run

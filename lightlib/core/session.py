@@ -43,8 +43,8 @@ from lightlib.core.resume.restore import (
     restore_found,
     restore_weights,
 )
+from lightlib.core.resume.resume_source import ResumeSource, find_origin
 from lightlib.core.resume.save import RunIdentity
-from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, each, in_priority, nothing
 from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
 from lightlib.core.run.run import Run

@@ -41,12 +41,12 @@ from lightlib.core.run.run import Run
 from lightlib.core.run_config import RunConfig, run_config_of
 from lightlib.core.session import Session
 from lightlib.core.setup import plugins as setup
-from lightlib.core.setup.arguments import checked_call, refuse_unknown
 from lightlib.core.setup.attributes import MISSING, Limit, View, missing
 from lightlib.core.setup.callbacks import CallbacksArgument
 from lightlib.core.setup.plugins import Plugin
 from lightlib.core.setup.settings import Settings, integer, replace_settings, root_folder
 from lightlib.core.setup.strategy_by_memory import strategy_by_memory
+from lightlib.core.setup.trainer_call import checked_call, refuse_unknown
 from lightlib.data.train import TrainData
 from lightlib.loggers.logger import Logger
 from lightlib.loggers.media.items import Media, check_media
@@ -91,7 +91,7 @@ class Trainer:
         callbacks: One or several, called in order of priority, then in the order of this list. A class stands for an
             object made without arguments, None for nothing. A dict gives names: ``{"progress": None}`` leaves out a
             default (``"progress"``, ``"summary"``, ``"checkpoint"``), and a callback replaces it. ``"minimal"`` and
-            ``"job"`` are presets (:func:`lightlib.callbacks.presets.presets.preset`); a list may hold all of these.
+            ``"job"`` are presets (`lightlib.callbacks.presets`); a list may hold all of these.
         fast_dev_run: True (one batch) or n: run n batches of everything without loggers and ModelCheckpoint files.
         max_epochs: Default: 1000 if `max_steps` is not given either. -1 is no limit. 1.5 ends within the second epoch,
             after half of its optimizer steps, rounded up.

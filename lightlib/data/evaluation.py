@@ -22,9 +22,9 @@ from lightlib.data.prefetch import END
 from lightlib.data.resumable_loader import resumable_loader, stop_workers
 from lightlib.data.seed import isolate_rng
 from lightlib.data.sharding import DataShard, ShardedBatchSampler, is_sharded_by_user
-from lightlib.data.source import generators_of, set_epoch, start_persistent_workers
 from lightlib.data.train import Move
 from lightlib.data.train_loaders import combine
+from lightlib.data.training_source import generators_of, set_epoch, start_persistent_workers
 from lightlib.data.workers import begin_pass
 
 

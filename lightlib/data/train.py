@@ -18,8 +18,8 @@ from lightlib.data.lengths import nothing_read, refuse_other_ends
 from lightlib.data.prefetch import END, Prefetch
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
 from lightlib.data.sharding import DataShard, kind_of
-from lightlib.data.source import differences, read_to_the_end, same_numbers
 from lightlib.data.train_loaders import TrainLoaders
+from lightlib.data.training_source import differences, read_to_the_end, same_numbers
 from lightlib.errors import MisconfigurationException
 
 Move = Callable[[Any, int], Any]

@@ -19,7 +19,7 @@ from lightlib.data.resumable_loader import (
     with_smaller_batches,
 )
 from lightlib.data.sharding import DataShard, inner_sampler
-from lightlib.data.source import Source, describe, warn_if_not_resumable
+from lightlib.data.training_source import Source, describe, warn_if_not_resumable
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.watch import Watch
 

@@ -24,10 +24,10 @@ from lightlib.core.setup.settings import integer
 from lightlib.data.seed import rng_state, seed_everything, set_rng_state
 from lightlib.errors import MisconfigurationException, owned_by
 from lightlib.fabric import checkpoints, data_parallel, gradients
-from lightlib.fabric.arguments import LAUNCHED_BY_COMMAND, checked_arguments
 from lightlib.fabric.communication import as_tensors, check_function, needs_function
 from lightlib.fabric.empty import without_initialization
 from lightlib.fabric.events import callbacks_of, calls_of, numbers_of
+from lightlib.fabric.fabric_call import LAUNCHED_BY_COMMAND, checked_arguments
 from lightlib.fabric.placed_objects import PlacedObjects
 from lightlib.fabric.placement import Blank
 from lightlib.fabric.refusals import OWNER, not_launched, refuse_pipelines

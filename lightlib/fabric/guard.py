@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightlib import report
-from lightlib.strategies.state import has_dtensors
+from lightlib.strategies.state_by_name import has_dtensors
 from lightlib.torch_private import is_in_backward
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from lightlib.fabric.refusals import (
 from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
 from lightlib.precision.scaler import Scaler
-from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
-from lightlib.strategies.state import has_dtensors
+from lightlib.strategies.deepspeed.deepspeed_strategy import DeepSpeedStrategy
+from lightlib.strategies.state_by_name import has_dtensors
 from lightlib.strategies.strategy import Strategy
 
 

@@ -19,7 +19,7 @@ from lightlib.fabric.loader import FabricLoader
 from lightlib.fabric.refusals import OWNER
 from lightlib.precision.context import cast_floating
 from lightlib.precision.scaler import Scaler
-from lightlib.strategies.state import has_dtensors
+from lightlib.strategies.state_by_name import has_dtensors
 
 if TYPE_CHECKING:
     from lightlib.fabric.placement import Placement

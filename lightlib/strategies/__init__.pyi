@@ -3,16 +3,16 @@ from lightlib.strategies.advice import Advice, advise
 from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters
 from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.expert import Expert
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
-from lightlib.strategies.axes.tensor.axis import Tensor
+from lightlib.strategies.axes.tensor.tensor_axis import Tensor
 from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
-from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
+from lightlib.strategies.deepspeed.deepspeed_strategy import DeepSpeedStrategy
 from lightlib.strategies.group.collectives import Collectives
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.pipeline.axis import Pipeline
-from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy, PipelineStrategy, TensorParallelStrategy
+from lightlib.strategies.mesh_presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy, PipelineStrategy, TensorParallelStrategy
+from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
 __all__ = ['ActivationCheckpoint', 'Advice', 'Axis', 'AxisContext', 'Collectives', 'Compile', 'Context', 'DDPStrategy', 'DeepSpeedStrategy', 'Expert', 'FSDPStrategy', 'LocalParameters', 'MeshStrategy', 'ModelParallelStrategy', 'ParallelPlan', 'Pipeline', 'PipelineStrategy', 'Replicate', 'Shard', 'SingleDeviceStrategy', 'Strategy', 'Tensor', 'TensorParallelStrategy', 'advise']

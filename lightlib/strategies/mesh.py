@@ -17,23 +17,23 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies import batch_norm, clip, state
+from lightlib.strategies import batch_norm, clip, state_by_name
 from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters, Step
 from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.expert import Expert
 from lightlib.strategies.axes.manual import ByHand
 from lightlib.strategies.axes.optimizer_checks import refuse_on_parts
-from lightlib.strategies.axes.plan import plan_of
+from lightlib.strategies.axes.parallel_plan import plan_of
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
-from lightlib.strategies.axes.tensor.axis import Tensor as TensorAxis
+from lightlib.strategies.axes.tensor.tensor_axis import Tensor as TensorAxis
 from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
 from lightlib.strategies.axis_arguments import axis_of, checked, transform_of
 from lightlib.strategies.combinations import check_combination, filled, in_order
 from lightlib.strategies.group import consistency
 from lightlib.strategies.group.collectives import ProcessGroup
 from lightlib.strategies.group.process_group import join, refuse_without_collectives
-from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.torch_private import flattened_mesh, found_inf
@@ -249,10 +249,10 @@ class MeshStrategy(Strategy):
         self.forward_backward = forward_backward  # type: ignore[method-assign]
 
     def _place(self, module: nn.Module) -> None:
-        state.refuse_placed(module)
+        state_by_name.refuse_placed(module)
         consistency.check_equal(module, self.collectives)
         self.axes = self._chosen()
-        if state.has_dtensors(module):  # made by configure_model
+        if state_by_name.has_dtensors(module):  # made by configure_model
             kept = tuple(axis for axis in self.axes if not axis.replaced_by_hand)
             self.axes = (*kept, ByHand([axis.name for axis in kept if axis.order is not None]))
         self.names = [name for name, _ in module.named_parameters()]
@@ -284,7 +284,7 @@ class MeshStrategy(Strategy):
             axis.apply(module, site)
         if not any(parameter.is_meta for parameter in module.parameters()):
             module.to(self.root_device)
-        state.mark_placed(module, self, (lambda _: True) if self._partial else state.has_dtensors)
+        state_by_name.mark_placed(module, self, (lambda _: True) if self._partial else state_by_name.has_dtensors)
         self.module, self._site = module, site
 
     def optimizer(self, optimizer: Optimizer) -> Any:
@@ -346,16 +346,16 @@ class MeshStrategy(Strategy):
 
     # state
     def module_state(self) -> dict[str, Any]:
-        return state.module_state(self._placed, self._partial, self._keys)
+        return state_by_name.module_state(self._placed, self._partial, self._keys)
 
     def load_module_state(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        state.load_module_state(self._placed, state_dict, strict, self._keys)
+        state_by_name.load_module_state(self._placed, state_dict, strict, self._keys)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        return state.optimizer_state(optimizer, self.parameter_names(optimizer), self._partial, self.names)
+        return state_by_name.optimizer_state(optimizer, self.parameter_names(optimizer), self._partial, self.names)
 
     def load_optimizer_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-        state.load_optimizer_state(optimizer, state_dict, self.parameter_names(optimizer), self.names)
+        state_by_name.load_optimizer_state(optimizer, state_dict, self.parameter_names(optimizer), self.names)
 
     def state_dict(self) -> dict[str, Any]:
         return {axis.name: own for axis in self.axes if (own := axis.state_dict())}
@@ -369,16 +369,18 @@ class MeshStrategy(Strategy):
         return dict(self._placed.state_dict())
 
     def sharded_optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        return state.sharded_optimizer_state(optimizer, self.parameter_names(optimizer), self._partial, self.names)
+        return state_by_name.sharded_optimizer_state(
+            optimizer, self.parameter_names(optimizer), self._partial, self.names
+        )
 
     def parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return state.gathered(tensors, self._partial, self.names)
+        return state_by_name.gathered(tensors, self._partial, self.names)
 
     def sharded_parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(tensors)
 
     def place_parameter_tensors(self, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
-        return state.place_parameter_tensors(self._placed, tensors, self._keys)
+        return state_by_name.place_parameter_tensors(self._placed, tensors, self._keys)
 
     def background_group(self) -> Any:
         if self._background is None and self.world_size > 1:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.core.module.module import Module
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 
 _WIDTH, _LENGTH = 16, 4
 BATCH, SAMPLES, EVALUATED = 24, 96, 37

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lightlib.accelerators.resolve import choose
-from lightlib.core.resume.state import dump
+from lightlib.core.resume.run_state import dump
 from lightlib.core.run.hooks import in_priority
 from lightlib.core.setup.plugins import environment_of, plugins_of, precision_of, strategy_of
 from lightlib.errors import MisconfigurationException

@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from lightlib import report
 from lightlib import strategies as ours
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.strategies.axes.hooks import communication_hook
+from lightlib.strategies.axes.communication_hooks import communication_hook
+from lightlib_lightning.plugins.base_strategy import Strategy
 from lightlib_lightning.plugins.in_fabric import DDPBackwardSync
-from lightlib_lightning.plugins.strategy import Strategy
 
 __all__ = [
     "DDPStrategy",

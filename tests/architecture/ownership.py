@@ -21,7 +21,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     (".*", r"\w+(\.\w+)?\.param_groups|optimizer\._opt_called", "torch.optim: schedulers assign them too"),
     (".*", r"torch\.backends\.\w+\.\w+|_attention\._cp_options\.\w+", "torch: switches of the process"),
     (
-        "lightlib/strategies/axes/tensor/(axis|trial).py",
+        "lightlib/strategies/axes/tensor/(tensor_axis|trial).py",
         r"here\[name\]\.key|part\.activation_relu_or_gelu|part\.get_submodule\(name\)\.key",
         "read by forward methods",
     ),
@@ -38,7 +38,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("lightlib/callbacks/pruning/masks.py", r"layer\.name", "torch.nn.utils.prune keeps the computed weight there"),
     ("lightlib/loggers/services/dvclive.py", r"client\.step", "the documented way to set the step"),
     ("lightlib/core/module/initialization.py", r"layer\.reset_parameters", "torch: how a layer gets its first values"),
-    ("lightlib/strategies/state.py", r"module\._MARK", "a mark that torch.nn.Module must not register"),
+    ("lightlib/strategies/state_by_name.py", r"module\._MARK", "a mark that torch.nn.Module must not register"),
     (
         "lightlib/data/.*",
         r"(copied|info|bits|generator\.bit_generator)\..*",

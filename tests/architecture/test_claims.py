@@ -17,7 +17,7 @@ import torch
 import lightlib
 from lightlib.callbacks.callback import Callback
 from lightlib.core.run import misspelt
-from lightlib.core.setup import arguments, attributes
+from lightlib.core.setup import attributes, trainer_call
 from tests.architecture.rules import ROOT, package_files
 
 PUBLIC = (
@@ -104,13 +104,13 @@ class TestWhatIsNotAvailable:
 
 class TestArgumentsOfLightning1:
     def test_those_without_a_replacement(self) -> None:
-        without = {name for name, (place, _) in arguments.REMOVED.items() if place == "no replacement"}
+        without = {name for name, (place, _) in trainer_call.REMOVED.items() if place == "no replacement"}
         assert without == {"ipus", "move_metrics_to_cpu"}
         assert {name: served_by(name) for name in without} == {name: [] for name in without}
 
-    @pytest.mark.parametrize("name", sorted({**arguments.REMOVED, **arguments.ELSEWHERE}))
+    @pytest.mark.parametrize("name", sorted({**trainer_call.REMOVED, **trainer_call.ELSEWHERE}))
     def test_the_fix_is_python_that_runs(self, name: str) -> None:
-        place, fix = {**arguments.REMOVED, **arguments.ELSEWHERE}[name]
+        place, fix = {**trainer_call.REMOVED, **trainer_call.ELSEWHERE}[name]
         code = fix.replace("{value}", repr(VALUES.get(name, True))).rstrip(".")
         code = code.replace("{owner}", "Trainer").replace("{loaders}", "Trainer(")
         calls = re.findall(r"Trainer\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", code)
@@ -124,7 +124,7 @@ class TestArgumentsOfLightning1:
             classes = {one: next(getattr(m, one) for m in known.values() if hasattr(m, one)) for one in names_in(call)}
             eval(call, {}, classes)
 
-    @pytest.mark.parametrize("text", [place for place, _ in arguments.REMOVED.values()])
+    @pytest.mark.parametrize("text", [place for place, _ in trainer_call.REMOVED.values()])
     def test_the_places_exist(self, text: str) -> None:
         for name in re.findall(r"`([^`]+)`", text):
             known = {*inspect.signature(lightlib.Trainer.__init__).parameters, "fit", "dirpath", "ckpt_path"}

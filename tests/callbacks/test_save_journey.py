@@ -100,7 +100,7 @@ def test_from_the_path_to_the_restored_state(tmp_path):
         {
             ("core/resume/find.py", "resolve_path"),
             ("checkpoint/file/archive.py", "_read"),
-            ("core/resume/source.py", "check"),
+            ("core/resume/resume_source.py", "check"),
             ("core/resume/restore.py", "restore_weights"),
             ("core/resume/fingerprint.py", "compare"),
             ("core/resume/restore.py", "restore"),
@@ -110,7 +110,7 @@ def test_from_the_path_to_the_restored_state(tmp_path):
     assert restored == {
         "core/trainer.py",
         "core/session.py",
-        "core/resume/source.py",
+        "core/resume/resume_source.py",
         "core/resume/find.py",
         "core/resume/restore.py",
         "core/resume/fingerprint.py",

@@ -11,12 +11,12 @@ import torch
 from torch import distributed, nn
 
 from lightlib.errors import UnknownNameError
-from lightlib.strategies import presets
+from lightlib.strategies import mesh_presets
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.group.process_group import join
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy, PipelineStrategy
+from lightlib.strategies.mesh_presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy, PipelineStrategy
 from lightlib.strategies.single import SingleDeviceStrategy, in_context
 from lightlib.strategies.strategy import Strategy
 from lightlib.testing import check_strategy
@@ -26,15 +26,15 @@ from tests.processes.ranks import ranks
 pytestmark = pytest.mark.processes
 
 OURS: dict[str, tuple[int, Callable[[], Strategy]]] = {
-    "ddp": (2, lambda: presets.named("ddp")),
+    "ddp": (2, lambda: mesh_presets.named("ddp")),
     "ddp unused": (2, lambda: DDPStrategy(find_unused_parameters=True)),
-    "zero1": (2, lambda: presets.named("zero1")),
-    "fsdp": (2, lambda: presets.named("fsdp")),
+    "zero1": (2, lambda: mesh_presets.named("zero1")),
+    "fsdp": (2, lambda: mesh_presets.named("fsdp")),
     "fsdp offload": (2, lambda: FSDPStrategy(cpu_offload=True, sharding_strategy="SHARD_GRAD_OP")),
-    "hsdp": (4, lambda: presets.named("hsdp")),
+    "hsdp": (4, lambda: mesh_presets.named("hsdp")),
     "model_parallel": (4, lambda: ModelParallelStrategy(2, 2)),
-    "tensor": (2, lambda: presets.named("tensor")),
-    "pipeline": (2, lambda: presets.named("pipeline")),
+    "tensor": (2, lambda: mesh_presets.named("tensor")),
+    "pipeline": (2, lambda: mesh_presets.named("pipeline")),
     "interleaved": (2, lambda: PipelineStrategy(schedule="interleaved")),
     "zero bubble": (2, lambda: PipelineStrategy(schedule="zbv")),
     "pipeline+shard": (4, lambda: MeshStrategy(pipeline=2, shard=2)),

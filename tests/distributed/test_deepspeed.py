@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
-from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
+from lightlib.strategies.deepspeed.deepspeed_strategy import DeepSpeedStrategy
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
 

@@ -16,7 +16,7 @@ from lightlib.callbacks import EarlyStopping
 from lightlib.precision import Precision
 from lightlib.report import rank_zero_only
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.presets import FSDPStrategy
+from lightlib.strategies.mesh_presets import FSDPStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy
+from lightlib.strategies.mesh_presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, built, data, evaluated, plain_loop
 from tests.processes.ranks import ranks
 from tests.runs import quiet

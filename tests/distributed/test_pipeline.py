@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from tests.distributed.runs import Block, Decoder, assert_same, seeded, trained
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies import MeshStrategy
-from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from tests.processes.ranks import ranks
 from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
 
@@ -244,7 +244,7 @@ def test_nothing_has_been_changed_when_a_module_is_refused() -> None:
 
 
 def _site(module: nn.Module) -> Any:
-    from lightlib.strategies.axes.plan import plan_of
+    from lightlib.strategies.axes.parallel_plan import plan_of
 
     class AxisContext:
         plan, sizes, automatic = plan_of(module), {"pipeline": 2}, True

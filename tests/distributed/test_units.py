@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
-from lightlib.strategies.presets import FSDPStrategy
+from lightlib.strategies.mesh_presets import FSDPStrategy
 from tests.processes.ranks import ranks
 from tests.runs import quiet
 from tests.runs.saves_at import SavesAt

@@ -11,7 +11,7 @@ from torch import nn
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.transforms import ActivationCheckpoint
 
 

@@ -13,7 +13,7 @@ from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.combinations import REFUSED, filled
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 
 
 class TestFilled:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
 
 pytestmark = pytest.mark.filterwarnings(

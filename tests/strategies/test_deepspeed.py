@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.precision.precision import Precision
-from lightlib.precision.presets import MixedPrecision
-from lightlib.strategies.deepspeed import strategy as deepspeed
+from lightlib.precision.precision_classes import MixedPrecision
+from lightlib.strategies.deepspeed import deepspeed_strategy as deepspeed
 from lightlib.strategies.deepspeed.config import merged, resolved
+from lightlib.strategies.deepspeed.deepspeed_strategy import DeepSpeedStrategy
 from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
-from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
 from lightlib.strategies.group.collectives import SingleProcess
 from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET

@@ -2,9 +2,9 @@
 from lightlib.fabric.data_parallel import DataParallelStrategy
 from lightlib.fabric.strategies import ddp, deepspeed, dp, fsdp, launchers, model_parallel, parallel, registry, single_device, single_tpu, single_xla, strategy, xla, xla_fsdp
 from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.base_strategy import Strategy
 from lightlib_lightning.plugins.registries import STRATEGY_REGISTRY, _StrategyRegistry, _register_classes
 from lightlib_lightning.plugins.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy, ParallelStrategy, SingleDeviceStrategy
-from lightlib_lightning.plugins.strategy import Strategy
 __all__ = ['DDPStrategy', 'DataParallelStrategy', 'DeepSpeedStrategy', 'FSDPStrategy', 'ModelParallelStrategy', 'ParallelStrategy', 'STRATEGY_REGISTRY', 'SingleDeviceStrategy', 'SingleDeviceXLAStrategy', 'SingleTPUStrategy', 'Strategy', 'XLAFSDPStrategy', 'XLAStrategy', '_StrategyRegistry', '_register_classes', 'ddp', 'deepspeed', 'dp', 'fsdp', 'launchers', 'model_parallel', 'parallel', 'registry', 'single_device', 'single_tpu', 'single_xla', 'strategy', 'xla', 'xla_fsdp']
 class SingleDeviceXLAStrategy(Absent): ...
 class SingleTPUStrategy(Absent): ...

@@ -1,9 +1,9 @@
 # Written by scripts/typing_stubs.py --write.
 from lightlib.pytorch.strategies import ddp, deepspeed, fsdp, hpu_parallel, launchers, model_parallel, parallel, single_device, single_hpu, single_tpu, single_xla, strategy, xla
 from lightlib_lightning.absent import Absent
+from lightlib_lightning.plugins.base_strategy import Strategy
 from lightlib_lightning.plugins.registries import STRATEGY_REGISTRY as StrategyRegistry, _StrategyRegistry, _register_classes
 from lightlib_lightning.plugins.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy, ParallelStrategy, SingleDeviceStrategy
-from lightlib_lightning.plugins.strategy import Strategy
 __all__ = ['DDPStrategy', 'DeepSpeedStrategy', 'FSDPStrategy', 'HPUParallelStrategy', 'ModelParallelStrategy', 'ParallelStrategy', 'SingleDeviceStrategy', 'SingleDeviceXLAStrategy', 'SingleHPUStrategy', 'SingleTPUStrategy', 'Strategy', 'StrategyRegistry', 'XLAStrategy', '_StrategyRegistry', '_register_classes', 'ddp', 'deepspeed', 'fsdp', 'hpu_parallel', 'launchers', 'model_parallel', 'parallel', 'single_device', 'single_hpu', 'single_tpu', 'single_xla', 'strategy', 'xla']
 class HPUParallelStrategy(Absent): ...
 class SingleDeviceXLAStrategy(Absent): ...

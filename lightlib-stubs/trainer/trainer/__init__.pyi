@@ -11,9 +11,9 @@ from lightlib.report import PossibleUserWarning
 from lightlib_lightning.internals.connectors import AcceleratorConnector as _AcceleratorConnector, CallbackConnector as _CallbackConnector, CheckpointConnector as _CheckpointConnector, DataConnector as _DataConnector, LoggerConnector as _LoggerConnector, SignalConnector as _SignalConnector
 from lightlib_lightning.internals.loops import EvaluationLoop as _EvaluationLoop, FitLoop as _FitLoop, PredictionLoop as _PredictionLoop, EpochLoop as _TrainingEpochLoop
 from lightlib_lightning.loggers import log
+from lightlib_lightning.plugins.base_strategy import Strategy
 from lightlib_lightning.plugins.precision import Precision
 from lightlib_lightning.plugins.strategies import ParallelStrategy
-from lightlib_lightning.plugins.strategy import Strategy
 from lightlib_lightning.tools.commands import download_model_from_registry
 from lightlib_lightning.tools.small_functions import is_overridden
 from lightlib_lightning.tools.values import GradClipAlgorithmType, convert_tensors_to_scalars

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lightlib import report
-from lightlib.callbacks.checkpoint.arguments import check_arguments, check_keep_last, check_link, check_save_begin
+from lightlib.callbacks.checkpoint.checkpoint_arguments import (
+    check_arguments,
+    check_keep_last,
+    check_link,
+    check_save_begin,
+)
 from lightlib.callbacks.checkpoint.due import Due, warn_if_none_comes
 from lightlib.callbacks.checkpoint.files import CheckpointFiles, as_number, write_yaml
 from lightlib.callbacks.checkpoint.folder import (

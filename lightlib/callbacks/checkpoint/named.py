@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint.checkpoint_names import CheckpointNames, fields
 from lightlib.callbacks.checkpoint.files import CheckpointFiles
 from lightlib.callbacks.checkpoint.folder import CheckpointFolder, default_folder
-from lightlib.callbacks.checkpoint.names import CheckpointNames, fields
 from lightlib.callbacks.checkpoint.transactions import SaveTransactions
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException, nearest

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from lightlib.callbacks.pruning.arguments import Layers
+from lightlib.callbacks.pruning.pruning_arguments import Layers
 from lightlib.torch_private import order_parameters, parameter_order
 
 

@@ -13,15 +13,6 @@ from torch.nn.utils import prune
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.pruning.arguments import (
-    NAMES,
-    Layers,
-    check_amount,
-    check_flag,
-    described,
-    parameters_in,
-    pruning_function,
-)
 from lightlib.callbacks.pruning.masks import (
     mask_of,
     order_kept,
@@ -30,6 +21,15 @@ from lightlib.callbacks.pruning.masks import (
     refresh,
     remove,
     without_masks,
+)
+from lightlib.callbacks.pruning.pruning_arguments import (
+    NAMES,
+    Layers,
+    check_amount,
+    check_flag,
+    described,
+    parameters_in,
+    pruning_function,
 )
 from lightlib.callbacks.requirements import need_one_average
 from lightlib.checkpoint.directory.tensors import dtensor_type, read_tensors

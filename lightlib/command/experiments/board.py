@@ -17,10 +17,10 @@ from rich.text import Text
 from lightlib.callbacks.log_handlers import LogHandlers
 from lightlib.callbacks.progress.text import clock
 from lightlib.callbacks.rich_console import console
+from lightlib.experiment.experiment_plan import plan_of
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.messages import Messages
-from lightlib.experiment.plan import plan_of
 from lightlib.experiment.searchers.custom import Custom
 from lightlib.experiment.searchers.preview import Preview
 from lightlib.experiment.work.folder import ExperimentFolder

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from lightlib import optional
-from lightlib.command.experiments.names import near
+from lightlib.command.experiments.trial_names import near
 from lightlib.errors import LightlibError
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger

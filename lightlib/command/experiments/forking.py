@@ -6,7 +6,7 @@ import argparse
 import itertools
 from pathlib import Path
 
-from lightlib.command.experiments.names import folder_of, near, trial_or_all, worker_of
+from lightlib.command.experiments.trial_names import folder_of, near, trial_or_all, worker_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig, read
 from lightlib.experiment.machine.slots import Slots

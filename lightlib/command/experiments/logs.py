@@ -10,7 +10,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from lightlib.command.experiments.names import folder_of, trial_of
+from lightlib.command.experiments.trial_names import folder_of, trial_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.work.folder import ExperimentFolder

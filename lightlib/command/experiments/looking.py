@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lightlib.checkpoint.storage import filesystem
-from lightlib.command.experiments.names import folder_of, near, trial_or_all
+from lightlib.command.experiments.trial_names import folder_of, near, trial_or_all
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.machine.usage import Usage, usage_of
 from lightlib.experiment.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from lightlib.command.experiments.names import folder_of, trial_or_all, worker_of
+from lightlib.command.experiments.trial_names import folder_of, trial_or_all, worker_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.orders import Order, give_order, orders_of
 from lightlib.experiment.work.ledger import open_ledger

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lightlib.command.experiments.board import EVENTS, Board, is_possible, shown
 from lightlib.command.experiments.concluding import CANCELED, conclude, printed, remove_logs
-from lightlib.command.experiments.names import command, near, worker_of
 from lightlib.command.experiments.stops import TIMED_OUT, moment, stopping
+from lightlib.command.experiments.trial_names import command, near, worker_of
 from lightlib.errors import MisconfigurationException, closest, nearest
 from lightlib.experiment.engines import kubernetes, ray, slurm
 from lightlib.experiment.file import ExperimentConfig, read

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from lightlib import optional
 from lightlib.command.experiments.board import Board, is_possible, shown
-from lightlib.command.experiments.names import folder_of
+from lightlib.command.experiments.trial_names import folder_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.ledger.snapshot import ENDED
 from lightlib.experiment.work.ledger import open_ledger

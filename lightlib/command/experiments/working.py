@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 from lightlib.command.experiments.concluding import CANCELED, FAILED, conclude, printed, remove_logs
-from lightlib.command.experiments.names import command, folder_of, near
 from lightlib.command.experiments.running import here, until_done
 from lightlib.command.experiments.stops import TIMED_OUT, moment, stopping
+from lightlib.command.experiments.trial_names import command, folder_of, near
 from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger

@@ -16,7 +16,7 @@ from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.conventions import leniency
 from lightlib.core.resume.restore import other_weights
-from lightlib.core.resume.source import check
+from lightlib.core.resume.resume_source import check
 from lightlib.core.values.hparams import AttributeDict, with_attributes
 from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 

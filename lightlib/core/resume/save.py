@@ -17,7 +17,7 @@ from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.options import remember
 from lightlib.core.progress.progress import Progress
 from lightlib.core.resume.extra import checked_extra
-from lightlib.core.resume.state import dump
+from lightlib.core.resume.run_state import dump
 from lightlib.errors import (
     ArgumentTypeError,
     CheckpointWriteError,

@@ -28,10 +28,10 @@ from lightlib.core.values.attributes import (
     is_users_object,
     of_class,
 )
+from lightlib.core.values.class_source import LIBRARIES, is_of_torch, root_of, saves, stored, updated
 from lightlib.core.values.classes import data_of_class, functions_of_class, users_classes
 from lightlib.core.values.digest import is_container
 from lightlib.core.values.hparams import HyperparametersMixin
-from lightlib.core.values.source import LIBRARIES, is_of_torch, root_of, saves, stored, updated
 from lightlib.data.sharding import is_plain_batches
 from lightlib.data.workers import users_own
 from lightlib.loggers.hyperparameters import is_config, put, unresolved

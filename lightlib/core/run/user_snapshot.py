@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.run.user_objects import Owner, known_parts, owners_of, within
 from lightlib.core.values.attributes import Known, is_a
+from lightlib.core.values.class_source import LIBRARIES, root_of
 from lightlib.core.values.classes import functions_of_class, hooks_on
 from lightlib.core.values.digest import digest
-from lightlib.core.values.source import LIBRARIES, root_of
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run

@@ -15,9 +15,9 @@ from lightlib.core.module.export import set_modes
 from lightlib.core.run.user_objects import Owner, owners_of
 from lightlib.core.run.user_snapshot import Snapshot, known_to, owners_within, snapshot
 from lightlib.core.values.attributes import ABSENT, COPIED, LARGEST, TooLarge, Unsaveable, dict_of, has_protocol
+from lightlib.core.values.class_source import updated
 from lightlib.core.values.encoding import advances_unseen, encode
 from lightlib.core.values.restoring import restored
-from lightlib.core.values.source import updated
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib import registry
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.presets.presets import preset
+from lightlib.callbacks.presets.callback_presets import preset
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
 
 DEFAULTS = {"progress": "ProgressBar", "summary": "ModelSummary", "checkpoint": "Checkpoint"}  # name: base class

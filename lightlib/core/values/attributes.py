@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightlib.core.values.source import LIBRARIES, root_of
+from lightlib.core.values.class_source import LIBRARIES, root_of
 
 ABSENT: Any = object()
 LARGEST = 2**28  # bytes that the automatic part of a checkpoint may have, on each rank

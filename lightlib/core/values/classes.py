@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from lightlib.core.values.attributes import attributes_of, dict_of, of_class
-from lightlib.core.values.source import LIBRARIES, root_of
+from lightlib.core.values.class_source import LIBRARIES, root_of
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")

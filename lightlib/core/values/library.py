@@ -18,7 +18,7 @@ from types import GeneratorType, ModuleType
 from typing import Any
 
 from lightlib.core.values.attributes import ABSENT, Unsaveable, dict_of
-from lightlib.core.values.source import LIBRARIES, root_of
+from lightlib.core.values.class_source import LIBRARIES, root_of
 
 _TEXTS: dict[str, Any] = {kind.__name__: kind for kind in (decimal.Decimal, fractions.Fraction, uuid.UUID)}
 _BUFFERS: dict[str, Any] = {kind.__name__: kind for kind in (io.BytesIO, io.StringIO)}

@@ -37,7 +37,7 @@ from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
-from lightlib.experiment.work.source import check_source, source_of
+from lightlib.experiment.work.trial_source import check_source, source_of
 from lightlib.experiment.work.worker import EXCLUDED, Show, Worker
 
 

@@ -21,7 +21,7 @@ from lightlib.experiment.space import Space
 from lightlib.experiment.store import Location, Store
 from lightlib.experiment.work.checkpoints import saved_of
 from lightlib.experiment.work.folder import ExperimentFolder
-from lightlib.experiment.work.source import source_of
+from lightlib.experiment.work.trial_source import source_of
 
 LAST = "last.ckpt"
 _LONGEST = 24  # characters of a value on a line

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.precision.precision import Precision
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.group.collectives import Collectives
 from lightlib.torch_private import flattened_mesh
 

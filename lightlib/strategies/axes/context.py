@@ -14,7 +14,7 @@ from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.attention import Attention, Exchanged, Ring, replaced, require_fused
 from lightlib.strategies.axes.autograd_collectives import gathered
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
-from lightlib.strategies.axes.plan import blocks_of
+from lightlib.strategies.axes.parallel_plan import blocks_of
 from lightlib.torch_private import AnyBatchNorm, shadowed
 from lightlib.tree import map_tensors, named_children, with_children
 

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters
 from lightlib.strategies.axes.mixture import MixtureOfExperts
-from lightlib.strategies.axes.plan import matching
+from lightlib.strategies.axes.parallel_plan import matching
 from lightlib.torch_private import shadowed
 
 __all__ = ["Expert", "MixtureOfExperts"]

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from lightlib.errors import MisconfigurationException, UnknownNameError, owner
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.buckets import BucketOrder
-from lightlib.strategies.axes.hooks import communication_hook
+from lightlib.strategies.axes.communication_hooks import communication_hook
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
 from lightlib.torch_private import set_gradient_sync
 

@@ -22,7 +22,7 @@ from torch.distributed.fsdp import (
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
-from lightlib.strategies.axes.plan import blocks_of
+from lightlib.strategies.axes.parallel_plan import blocks_of
 from lightlib.torch_private import is_view, shadowed, tied_parameters
 from lightlib.tree import map_tensors
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.axis import Axis, AxisContext
-from lightlib.strategies.axes.plan import ParallelPlan, blocks_of, container_of, plan_of
+from lightlib.strategies.axes.parallel_plan import ParallelPlan, blocks_of, container_of, plan_of
 
 
 class ActivationCheckpoint(Axis):

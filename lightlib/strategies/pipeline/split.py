@@ -12,7 +12,7 @@ from torch import nn
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.strategies.axes.mixture import MixtureOfExperts
-from lightlib.strategies.axes.plan import ParallelPlan, no_such_module
+from lightlib.strategies.axes.parallel_plan import ParallelPlan, no_such_module
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 

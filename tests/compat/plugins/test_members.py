@@ -171,7 +171,7 @@ def test_a_trainer_can_be_copied_with_a_strategy_written_from_scratch():
 
 
 def _scratch():
-    from lightlib_lightning.plugins.strategy import Strategy
+    from lightlib_lightning.plugins.base_strategy import Strategy
 
     class Scratch(Strategy):
         steps = 0

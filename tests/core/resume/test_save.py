@@ -17,7 +17,7 @@ from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.loading import _present_device
-from lightlib.core.resume.state import LIGHTNING_VERSION
+from lightlib.core.resume.run_state import LIGHTNING_VERSION
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
 from tests.runs.plain import Net, batches, momentum, quiet_trainer, same_weights
 

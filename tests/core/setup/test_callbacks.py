@@ -19,7 +19,7 @@ from lightlib.callbacks import (
     PrintProgress,
     TerminateOnNaN,
 )
-from lightlib.callbacks.presets.presets import preset
+from lightlib.callbacks.presets.callback_presets import preset
 from lightlib.config.trainer_arguments import with_callbacks
 from lightlib.core.setup.callbacks import GivenCallbacks
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError

@@ -22,11 +22,11 @@ import pytest
 import torch
 
 from lightlib.core.values.attributes import ABSENT, LARGEST, Known, TooLarge, Unsaveable, attributes_of
+from lightlib.core.values.class_source import saves
 from lightlib.core.values.contents import checksum_on_device
 from lightlib.core.values.digest import digest
 from lightlib.core.values.encoding import encode
 from lightlib.core.values.restoring import restored
-from lightlib.core.values.source import saves
 
 ROOTS = frozenset({"tests"})
 Pair = namedtuple("Pair", "first second")  # noqa: PYI024  untyped, as users write it

@@ -22,7 +22,7 @@ import lightlib as L
 from lightlib.core import processes
 from lightlib.launch.watch.timing import Timing
 from lightlib.launch.watch.watch import Watch
-from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, PipelineStrategy
+from lightlib.strategies.mesh_presets import DDPStrategy, FSDPStrategy, PipelineStrategy
 
 STRATEGIES = {"ddp": DDPStrategy, "fsdp": FSDPStrategy, "pipeline": PipelineStrategy}
 parser = argparse.ArgumentParser()

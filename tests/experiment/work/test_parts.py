@@ -28,8 +28,8 @@ from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.ledger import open_ledger
 from lightlib.experiment.work.open import Accepts, check
 from lightlib.experiment.work.results import Results, described, short_names
-from lightlib.experiment.work.source import source_of
 from lightlib.experiment.work.trial import TrialHere
+from lightlib.experiment.work.trial_source import source_of
 
 FILE = {
     "name": "a",

@@ -14,7 +14,7 @@ from lightlib.config.yaml.document import ConfigError
 from lightlib.experiment.file import read
 from lightlib.experiment.searchers.halving import Halving
 from lightlib.experiment.space import Space
-from lightlib.experiment.work.source import check_source, source_of
+from lightlib.experiment.work.trial_source import check_source, source_of
 
 LR = {"type": "log", "minval": -4, "maxval": -1}
 TWO = {"lr": LR, "width": {"type": "int", "minval": 1, "maxval": 9}}

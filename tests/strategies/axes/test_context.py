@@ -13,7 +13,7 @@ from lightlib.accelerators import CPUAccelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from lightlib.strategies.axes.context import Context, offset, positions
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from tests.distributed.runs import Decoder
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.expert import Expert, MixtureOfExperts
-from lightlib.strategies.axes.plan import ParallelPlan, container_of
+from lightlib.strategies.axes.parallel_plan import ParallelPlan, container_of
 
 
 def layer(count=3, top_k=2, **options):

@@ -12,7 +12,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.precision.precision import named
 from lightlib.strategies.axes import replicate
 from lightlib.strategies.axes.axis import AxisContext
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.group.collectives import SingleProcess
 from tests.processes.ranks import ranks

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.tensor import Tensor, transformer_plan
 from lightlib.strategies.axes.tensor.proposal import proposed
 from tests.distributed.runs import Decoder

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from lightlib.strategies.pipeline.schedule import SCHEDULES, kind_of, micro_batches, placed
 from lightlib.tree import split
 

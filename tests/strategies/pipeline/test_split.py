@@ -8,7 +8,7 @@ from torch import nn
 
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.pipeline.split import balance, find_split
 from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError, keep
 

@@ -2,11 +2,11 @@
 from lightlib.accelerators import Accelerator
 from lightlib_lightning.internals.functions import Sharded as _Sharded, Stateful as _Stateful, apply_filter as _apply_filter, check_keys as _validate_keys_for_strict_loading
 from lightlib_lightning.loggers import log
+from lightlib_lightning.plugins.base_strategy import Strategy
 from lightlib_lightning.plugins.in_fabric import BackwardSync as _BackwardSyncControl
 from lightlib_lightning.plugins.io import CheckpointIO, TorchCheckpointIO
 from lightlib_lightning.plugins.precision import Precision
 from lightlib_lightning.plugins.registries import _StrategyRegistry
-from lightlib_lightning.plugins.strategy import Strategy
 from lightlib_lightning.tools.small_functions import move_data_to_device
 from lightlib_lightning.tools.values import Optimizable
 from lightlib_lightning.types import TBroadcast, TReduce, _PATH

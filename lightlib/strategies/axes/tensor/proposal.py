@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from lightlib.strategies.axes.tensor.names import below, by_reason, groups_by_name, head_attributes, patterns
+from lightlib.strategies.axes.tensor.layer_names import below, by_reason, groups_by_name, head_attributes, patterns
 from lightlib.strategies.axes.tensor.planes import odd_columns
 from lightlib.strategies.axes.tensor.trace import Group, trace
 from lightlib.strategies.axes.tensor.trial import objection

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.autograd_collectives import gathered, shard_of
 from lightlib.strategies.axes.axis import AxisContext
-from lightlib.strategies.axes.plan import blocks_of
+from lightlib.strategies.axes.parallel_plan import blocks_of
 
 TOKENS = 1  # the sequence dimension of the activations between blocks
 

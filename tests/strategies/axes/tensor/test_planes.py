@@ -11,7 +11,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.strategies import TensorParallelStrategy
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.tensor import Tensor
 from lightlib.strategies.axes.tensor.planes import dims_of
 from tests.distributed.runs import Decoder

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.tensor import Tensor
 from lightlib.strategies.axes.tensor.proposal import proposed
 from tests.distributed.runs import Decoder

@@ -21,8 +21,8 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError, is_ours, owner
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies import batch_norm, state
-from lightlib.strategies.deepspeed import state as deepspeed_state
+from lightlib.strategies import batch_norm, state_by_name
+from lightlib.strategies.deepspeed import sharded_state
 from lightlib.strategies.deepspeed.config import from_options, merged, read, resolved, stage_of, with_defaults
 from lightlib.strategies.deepspeed.engine import EngineOptimizer, EnginePrecision, Root
 from lightlib.strategies.group import consistency
@@ -225,18 +225,18 @@ class DeepSpeedStrategy(Strategy):
 
     def _place(self, module: nn.Module) -> None:
         self.drop_engine()
-        before = state.placed_by(module)
+        before = state_by_name.placed_by(module)
         if isinstance(before, DeepSpeedStrategy):  # of another Trainer: its engine's hooks would stay in the module
             before.drop_engine()
-        if not deepspeed_state.is_sharded(module):
-            state.refuse_placed(module)
+        if not sharded_state.is_sharded(module):
+            state_by_name.refuse_placed(module)
         consistency.check_equal(module, self.collectives)
         if self.sync_batchnorm:
             batch_norm.synchronize(module, self.root_device, self.collectives)
-        if not deepspeed_state.is_sharded(module):
+        if not sharded_state.is_sharded(module):
             self.precision.convert(module).to(self.root_device)
             consistency.share_values(module, self.root_device)
-        state.mark_placed(module, self, deepspeed_state.is_sharded)
+        state_by_name.mark_placed(module, self, sharded_state.is_sharded)
         self.module, self._loaded = module, None
 
     def _run(self, step: Callable[..., Any], *args: Any) -> Any:
@@ -244,7 +244,7 @@ class DeepSpeedStrategy(Strategy):
         if self.lockstep and torch.is_inference_mode_enabled():  # parameters gathered in it could not be trained later
             with torch.inference_mode(False), torch.no_grad():
                 return self._run(step, *args)
-        if self._engine is None and deepspeed_state.is_sharded(self._placed):
+        if self._engine is None and sharded_state.is_sharded(self._placed):
             self._engine = self._initialize(None, self._resolved(None))
         return step(*args) if self._engine is None else self._engine(step, *args)
 
@@ -272,7 +272,7 @@ class DeepSpeedStrategy(Strategy):
         self._engine = self._initialize(optimizer, config)
         self._optimizer = EngineOptimizer(optimizer, self._engine, groups, names)
         if self._loaded is not None and self._half:
-            deepspeed_state.set_masters(module, self._loaded, self._optimizer, self._deepspeed)
+            sharded_state.set_masters(module, self._loaded, self._optimizer, self._deepspeed)
         self._loaded = None
         return self._optimizer
 
@@ -330,20 +330,20 @@ class DeepSpeedStrategy(Strategy):
     # state
     def module_state(self) -> dict[str, Any]:
         half = self._half is not None
-        return deepspeed_state.module_state(self._placed, self._deepspeed, self._optimizer, half)
+        return sharded_state.module_state(self._placed, self._deepspeed, self._optimizer, half)
 
     def load_module_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
         with self._as_deepspeed_wants_it():
-            deepspeed_state.load_module_state(self._placed, state, strict, self._deepspeed)
+            sharded_state.load_module_state(self._placed, state, strict, self._deepspeed)
         self._loaded = state
         if self._optimizer is not None:
-            deepspeed_state.set_masters(self._placed, state, self._optimizer, self._deepspeed)
+            sharded_state.set_masters(self._placed, state, self._optimizer, self._deepspeed)
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        return deepspeed_state.optimizer_state(optimizer, self._deepspeed)
+        return sharded_state.optimizer_state(optimizer, self._deepspeed)
 
     def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
-        deepspeed_state.load_optimizer_state(optimizer, state, self._deepspeed)
+        sharded_state.load_optimizer_state(optimizer, state, self._deepspeed)
 
     def parameter_names(self, optimizer: Any) -> list[list[str]]:
         return [list(names) for names in optimizer.names]

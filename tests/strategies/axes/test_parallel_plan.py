@@ -7,7 +7,7 @@ from torch import nn
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies.axes.mixture import MixtureOfExperts
-from lightlib.strategies.axes.plan import ParallelPlan, blocks_of, container_of, matching, plan_of
+from lightlib.strategies.axes.parallel_plan import ParallelPlan, blocks_of, container_of, matching, plan_of
 
 
 class Two(nn.Module):

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("optuna")
 
 from lightlib import compat
-from lightlib.command.experiments.names import command, folder_of
+from lightlib.command.experiments.trial_names import command, folder_of
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.file import read
 from lightlib.experiment.work.folder import ExperimentFolder

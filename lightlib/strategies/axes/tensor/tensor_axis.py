@@ -24,13 +24,13 @@ from torch.distributed.tensor.parallel import (
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning, info, warn
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
-from lightlib.strategies.axes.plan import blocks_of
+from lightlib.strategies.axes.parallel_plan import blocks_of
 from lightlib.strategies.axes.shard import own_memory
 from lightlib.strategies.axes.tensor import planes
-from lightlib.strategies.axes.tensor.names import below, head_counts
-from lightlib.strategies.axes.tensor.plan import check_styles, no_plan, resolved
+from lightlib.strategies.axes.tensor.layer_names import below, head_counts
 from lightlib.strategies.axes.tensor.proposal import Proposal, proposed
 from lightlib.strategies.axes.tensor.sequence import TOKENS, join_tokens, split_tokens, with_norms
+from lightlib.strategies.axes.tensor.tensor_plan import check_styles, no_plan, resolved
 from lightlib.strategies.axes.tensor.verify import FirstForward
 from lightlib.torch_private import tied_parameters, unflattened_mesh
 from lightlib.tree import map_tensors

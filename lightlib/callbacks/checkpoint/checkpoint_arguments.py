@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from lightlib.callbacks.arguments import check_int
-from lightlib.callbacks.checkpoint.names import check_template
+from lightlib.callbacks.checkpoint.checkpoint_names import check_template
 from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint.formats import FORMATS
 from lightlib.checkpoint.storage import filesystem

@@ -13,7 +13,7 @@ from jsonargparse import ArgumentParser
 
 from lightlib import registry, translations
 from lightlib.callbacks import Callback
-from lightlib.config.names import check_shape, class_path
+from lightlib.config.short_names import check_shape, class_path
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.loggers import Logger
 from lightlib.translations import translated

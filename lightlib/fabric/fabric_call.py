@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from lightlib.core.setup.arguments import checked_call
+from lightlib.core.setup.trainer_call import checked_call
 from lightlib.errors import MisconfigurationException, owned_by
 from lightlib.fabric.refusals import OWNER
 

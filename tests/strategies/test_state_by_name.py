@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from lightlib.errors import CheckpointError, MisconfigurationException
-from lightlib.strategies import state
+from lightlib.strategies import state_by_name
 from tests.processes.ranks import ranks
 
 
@@ -50,7 +50,7 @@ class TestLoading:
         optimizer = stepped(other, turned)
         for buffer in buffers(optimizer, other).values():
             buffer.zero_()
-        state.load_optimizer_state(optimizer, saved, turned, [])
+        state_by_name.load_optimizer_state(optimizer, saved, turned, [])
         for index, buffer in enumerate(buffers(optimizer, other).values()):
             assert buffer.unique().tolist() == [index + 1.0]
         assert "param_names" not in optimizer.param_groups[0]
@@ -61,7 +61,7 @@ class TestLoading:
         saved = stepped(module, [order]).state_dict()
         other = layers()
         optimizer = stepped(other, [order[2:]])
-        state.load_optimizer_state(optimizer, saved, [order[2:]], order)
+        state_by_name.load_optimizer_state(optimizer, saved, [order[2:]], order)
         assert [len(group["params"]) for group in optimizer.param_groups] == [2]
         assert optimizer.state[other[1].bias]["momentum_buffer"].unique().tolist() == [4.0]
 
@@ -69,20 +69,20 @@ class TestLoading:
         module = layers()
         saved = stepped(module, names_of(module, "01")).state_dict()
         with pytest.raises(CheckpointError, match=r"optimizer has 1 groups, this one has 2.*\n.*same order"):
-            state.load_optimizer_state(stepped(module, names_of(module, "0", "1")), saved, [], [])
+            state_by_name.load_optimizer_state(stepped(module, names_of(module, "0", "1")), saved, [], [])
 
     def test_what_another_process_holds_is_not_unexpected(self):
         module = layers()
         whole = {name: torch.ones_like(value) for name, value in module.state_dict().items()}
         known = list(whole)
         del module[1]
-        state.load_module_state(module, whole, True, known)
+        state_by_name.load_module_state(module, whole, True, known)
         assert module[0].weight.unique().tolist() == [1.0]
         with pytest.raises(RuntimeError, match=r"Missing key\(s\) in state_dict: '1.bias'"):
-            state.load_module_state(module, {n: v for n, v in whole.items() if n != "1.bias"}, True, known)
+            state_by_name.load_module_state(module, {n: v for n, v in whole.items() if n != "1.bias"}, True, known)
         with pytest.raises(RuntimeError, match="Unexpected key"):
-            state.load_module_state(module, {**whole, "2.weight": torch.ones(1)}, True, known)
-        state.load_module_state(module, {"0.bias": torch.zeros(5)}, False, known)
+            state_by_name.load_module_state(module, {**whole, "2.weight": torch.ones(1)}, True, known)
+        state_by_name.load_module_state(module, {"0.bias": torch.zeros(5)}, False, known)
         assert module[0].bias.unique().tolist() == [0.0]
 
 
@@ -96,23 +96,23 @@ def spread(rank):
             part.register_parameter(key, nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)])))
     optimizer = stepped(module, names)
     order = [name for name, _ in module.named_parameters()]
-    gathered = state.module_state(module, False)
-    of_optimizer = state.optimizer_state(optimizer, names, False, order)
+    gathered = state_by_name.module_state(module, False)
+    of_optimizer = state_by_name.optimizer_state(optimizer, names, False, order)
     box = [gathered, of_optimizer]
     torch.distributed.broadcast_object_list(box, 0)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.zero_()
-    state.load_module_state(module, box[0], True, order)
-    state.load_optimizer_state(optimizer, box[1], names, order)
+    state_by_name.load_module_state(module, box[0], True, order)
+    state_by_name.load_optimizer_state(optimizer, box[1], names, order)
     again = {name: p.full_tensor() for name, p in module.named_parameters()}
     kept = all(isinstance(value, DTensor) for value in buffers(optimizer, module).values())
     momentum = [value.full_tensor().unique().tolist() for value in buffers(optimizer, module).values()]
-    state.mark_placed(module, object())
+    state_by_name.mark_placed(module, object())
     with pytest.raises(
         MisconfigurationException, match="Sequential is sharded over processes by the strategy of another"
     ):
-        state.refuse_placed(module)
+        state_by_name.refuse_placed(module)
     return list(gathered), of_optimizer, again, kept, momentum, whole
 
 
@@ -142,7 +142,7 @@ def staged(rank):
     module = nn.ModuleDict({str(rank): module[0]})
     names = [list(dict(module.named_parameters()))]
     optimizer = stepped(module, names)
-    return state.module_state(module, True, order), state.optimizer_state(optimizer, names, True, order)
+    return state_by_name.module_state(module, True, order), state_by_name.optimizer_state(optimizer, names, True, order)
 
 
 @pytest.mark.processes

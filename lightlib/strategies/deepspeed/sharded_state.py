@@ -10,7 +10,7 @@ from torch import Tensor, distributed, nn
 
 from lightlib.errors import CheckpointError
 from lightlib.strategies.deepspeed.engine import EngineOptimizer
-from lightlib.strategies.state import entries_by_name, numbered, renamed
+from lightlib.strategies.state_by_name import entries_by_name, numbered, renamed
 
 
 def is_sharded(module: nn.Module) -> bool:

@@ -13,10 +13,10 @@ from torch import nn
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
-from lightlib.strategies.axes.tensor.axis import Tensor
+from lightlib.strategies.axes.tensor.tensor_axis import Tensor
 from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class TensorParallelStrategy(MeshStrategy):
 
 
 class PipelineStrategy(MeshStrategy):
-    """Every process has some of the layers; see :class:`lightlib.strategies.pipeline.axis.Pipeline` for `options`."""
+    """Every process has some of the layers; see :class:`lightlib.strategies.Pipeline` for `options`."""
 
     def __init__(
         self,

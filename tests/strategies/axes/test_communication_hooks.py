@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightlib.errors import ArgumentTypeError, UnknownNameError
-from lightlib.strategies.axes.hooks import communication_hook
+from lightlib.strategies.axes.communication_hooks import communication_hook
 
 
 def test_a_function_goes_through_with_its_state():

@@ -9,8 +9,8 @@ from torch import nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
-from lightlib.strategies.axes.plan import matching
-from lightlib.strategies.axes.tensor.names import FUSED, by_reason, head_counts, leaf, patterns, transformer_plan
+from lightlib.strategies.axes.parallel_plan import matching
+from lightlib.strategies.axes.tensor.layer_names import FUSED, by_reason, head_counts, leaf, patterns, transformer_plan
 
 STYLES = ("colwise", "rowwise", "sequence", "vocab", "replicate")
 

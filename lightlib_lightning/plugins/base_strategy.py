@@ -19,13 +19,13 @@ from lightlib_lightning.plugins import precision as precisions
 from lightlib_lightning.plugins.alone import Alone
 from lightlib_lightning.plugins.checkpoint_methods import STORING, CheckpointMethods
 from lightlib_lightning.plugins.fabric_methods import FabricMethods
-from lightlib_lightning.plugins.hooks import HOOKS, StrategyHooks
 from lightlib_lightning.plugins.in_fabric import InFabric
 from lightlib_lightning.plugins.io import CheckpointIO, PluginStore, TorchCheckpointIO
 from lightlib_lightning.plugins.layer_sync import LayerSync
 from lightlib_lightning.plugins.overriding import check_same, complete, overridden
 from lightlib_lightning.plugins.refused import STEPS, refuse_for_trainers, refuse_in_fabric
 from lightlib_lightning.plugins.steering import steer
+from lightlib_lightning.plugins.strategy_hooks import HOOKS, StrategyHooks
 from lightlib_lightning.plugins.views import StrategyViews
 
 __all__ = ["STEPS", "Strategy"]

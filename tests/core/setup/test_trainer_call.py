@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lightlib.core.module.datamodule import DataModule
-from lightlib.core.setup.arguments import REMOVED
+from lightlib.core.setup.trainer_call import REMOVED
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.strategies import presets
+from lightlib.strategies import mesh_presets
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.presets import (
+from lightlib.strategies.mesh_presets import (
     DDPStrategy,
     FSDPStrategy,
     ModelParallelStrategy,
@@ -70,11 +70,11 @@ SAME = {
     ),
     "tensor": (
         TensorParallelStrategy(2, loss_parallel=True),
-        MeshStrategy(tensor=presets.Tensor(2, loss_parallel=True)),
+        MeshStrategy(tensor=mesh_presets.Tensor(2, loss_parallel=True)),
     ),
     "pipeline": (
         PipelineStrategy(schedule="gpipe", microbatches=4),
-        MeshStrategy(pipeline=presets.Pipeline(-1, schedule="gpipe", microbatches=4)),
+        MeshStrategy(pipeline=mesh_presets.Pipeline(-1, schedule="gpipe", microbatches=4)),
     ),
 }  # fmt: skip
 
@@ -86,8 +86,8 @@ def test_a_preset_is_a_setting(name):
 
 
 def test_a_preset_defines_its_construction_alone():
-    for name in presets.__all__:
-        own = {key for key in vars(getattr(presets, name)) if not key.startswith("_")}
+    for name in mesh_presets.__all__:
+        own = {key for key in vars(getattr(mesh_presets, name)) if not key.startswith("_")}
         assert own == set(), name
 
 
@@ -141,7 +141,7 @@ def test_what_fsdp_refuses(arguments, text):
     ],
 )
 def test_names_of_ddp(name, launcher, unused):
-    strategy = presets.named(name)
+    strategy = mesh_presets.named(name)
     assert strategy.launcher == launcher
     assert strategy._replicate._options["find_unused_parameters"] is unused
 
@@ -149,8 +149,8 @@ def test_names_of_ddp(name, launcher, unused):
 def test_who_writes_directories():
     assert MeshStrategy().checkpoint_format == "file"
     assert FSDPStrategy().checkpoint_format == "file"
-    assert presets.ModelParallelStrategy().checkpoint_format == "directory"
-    assert presets.ModelParallelStrategy(save_distributed_checkpoint=False).checkpoint_format == "file"
+    assert mesh_presets.ModelParallelStrategy().checkpoint_format == "directory"
+    assert mesh_presets.ModelParallelStrategy(save_distributed_checkpoint=False).checkpoint_format == "file"
     with pytest.raises(UnknownNameError, match="state_dict_type 'local'"):
         FSDPStrategy(state_dict_type="local")
     with pytest.raises(UnknownNameError, match="checkpoint_format 'folder'"):
