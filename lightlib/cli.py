@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from lightlib import lazy, report
 from lightlib.config.from_checkpoint import with_hyperparameters
-from lightlib.config.hyperparameters import Recorded, instantiate_module
+from lightlib.config.hyperparameters import RecordingInstantiator, instantiate_module
 from lightlib.config.model_optimizers import configured_method
 from lightlib.config.optimizers import (
     SCHEDULERS,
@@ -292,7 +292,9 @@ class LightningCLI:
             ("data", self._datamodule_class, self.subclass_mode_data),
         ):
             kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
-            self.parser.add_instantiator(Recorded(partial(self._configured, key), key), kind, subclasses=subclasses)
+            self.parser.add_instantiator(
+                RecordingInstantiator(partial(self._configured, key), key), kind, subclasses=subclasses
+            )
 
     def _configured(self, key: str) -> dict[str, Any]:
         """Return the configuration of the model or the data, as plain values."""

@@ -55,7 +55,7 @@ def class_path(path: str) -> str:
 
 
 def kind_of(path: str) -> str:
-    """Return the class of Lightning's kind for one of ours; under compat programs ask for their type."""
+    """Return the class that has Lightning's methods for one of ours: programs ask for its type."""
     package, _, name = path.rpartition(".")
     theirs = {"lightlib.precision": "plugins", "lightlib.strategies": "strategies"}.get(package)
     target = objects.provided(canonical(f"lightning.pytorch.{theirs}"), name) if theirs and leniency().warns else None

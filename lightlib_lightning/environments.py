@@ -152,7 +152,7 @@ class LightningEnvironment(ClusterEnvironment):
 
 
 def environment_like(environment: Environment) -> ClusterEnvironment:
-    """Return the environment of Lightning's kind that stands for the one lightlib has detected."""
+    """Return an environment with Lightning's methods for the one that lightlib has detected."""
     if environment.name == "slurm":
         return cast("ClusterEnvironment", SLURMEnvironment())
     kinds: dict[str, Callable[[], ClusterEnvironment]]

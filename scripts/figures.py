@@ -151,7 +151,7 @@ def table() -> list[tuple[str, int, int]]:
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 29),
-        ("reads of replaced calls in Fabric", questions(r"_replaced\.\w"), 21),
+        ("reads of calls that a strategy replaces in Fabric", questions(r"_strategy_calls\.\w"), 21),
         ("classes above Trainer", classes_above("lightlib:Trainer"), 0),
         ("classes above Fabric", classes_above("lightlib:Fabric"), 0),
         ("classes above the deepest strategy", deepest_strategy(), 9),

@@ -77,7 +77,7 @@ class Accelerator(ABC):
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: Any) -> None:
-        """Register this class in a registry of Lightning's kind; nothing by default."""
+        """Register this class by name, as Lightning's `AcceleratorRegistry` asks it to; nothing by default."""
 
     @staticmethod
     def why_unavailable() -> tuple[str, str]:

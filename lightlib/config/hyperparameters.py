@@ -15,7 +15,7 @@ BY_COMMAND_LINE = "lightlib.cli.instantiate_module"  # marks such hyperparameter
 _PLAIN = (bool, int, float, str)
 
 
-class Recorded:
+class RecordingInstantiator:
     """An instantiator: while an object is built, `save_hyperparameters` keeps its configuration.
 
     So a checkpoint holds class paths and plain values, also where `__init__` gets objects that were built for it.
@@ -42,14 +42,14 @@ class Recorded:
         with given_hyperparameters(class_type, {**found, "_instantiator": BY_COMMAND_LINE}):
             return construct(class_type, *args, **kwargs)
 
-    def __deepcopy__(self, memo: Any) -> Recorded:
+    def __deepcopy__(self, memo: Any) -> RecordingInstantiator:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        return _unrecorded, ()
+        return _instantiator_elsewhere, ()
 
 
-def _unrecorded() -> Callable[..., Any]:
+def _instantiator_elsewhere() -> Callable[..., Any]:
     """Return the instantiator in another process."""
     return _build
 
@@ -105,6 +105,6 @@ def instantiate_module(class_type: type, config: Mapping[str, Any]) -> Any:
         plain = {"class_path": config["_class_path"], "dict_kwargs": plain}
     else:
         parser.add_class_arguments(class_type, "module", fail_untyped=False)
-    parser.add_instantiator(Recorded(lambda: plain, "module"), class_type, subclasses=chosen)
+    parser.add_instantiator(RecordingInstantiator(lambda: plain, "module"), class_type, subclasses=chosen)
     namespace = parser.parse_object({"module": plain})
     return parser.instantiate(namespace).module

@@ -500,8 +500,8 @@ class Builder:
             ],
             removable=removable,
         )
-        if self.strategy.extension.steer is not None:
-            self.strategy.extension.steer(optimization)
+        if self.strategy.extension.change_calls is not None:
+            self.strategy.extension.change_calls(optimization)
         self._wrap(optimization)
 
     def _wrap(self, optimization: Optimization) -> None:

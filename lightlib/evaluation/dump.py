@@ -14,7 +14,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 from lightlib.evaluation.exchange import compact, write
-from lightlib.evaluation.order import Sharing, shared_loaders
+from lightlib.evaluation.order import Sharding, sharded_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ class DumpIndex:
 
     Attributes:
         batches: By rank, the number of batches of each loader.
-        sharings: How the ranks shared each loader.
+        shardings: How the ranks shared each loader.
     """
 
     batches: list[list[int]]
-    sharings: list[Sharing]
+    shardings: list[Sharding]
 
     def write(self, folder: str) -> None:
         entries = {"format": _FORMAT, **asdict(self)}
@@ -86,7 +86,7 @@ class DumpIndex:
                 expected=f"{_FORMAT}.",
                 fix="write the dump again, or read it with the version of lightlib that wrote it.",
             )
-        return cls(content["batches"], [Sharing(**each) for each in content["sharings"]])
+        return cls(content["batches"], [Sharding(**each) for each in content["shardings"]])
 
 
 class PredictionDump(Callback):
@@ -156,7 +156,7 @@ class PredictionDump(Callback):
         places = strategy.collectives.all_gather_object(strategy.data_place)
         self._place = places[strategy.global_rank]
         self._writes = places.index(self._place) == strategy.global_rank
-        self._counts = [0] * len(shared_loaders(trainer, stage))
+        self._counts = [0] * len(sharded_loaders(trainer, stage))
         there: list[str] = strategy.broadcast(self._found(stage) if trainer.is_global_zero else [])
         if there and not self.overwrite:
             raise MisconfigurationException(
@@ -192,8 +192,8 @@ class PredictionDump(Callback):
             return
         gathered = dict(reversed(trainer.strategy.collectives.all_gather_object((self._place, counts))))
         if trainer.is_global_zero:
-            sharings = [sharing for _, sharing in shared_loaders(trainer, stage)]
-            known = sharings if len(gathered) == trainer.strategy.data_size else [Sharing() for _ in sharings]
+            shardings = [sharding for _, sharding in sharded_loaders(trainer, stage)]
+            known = shardings if len(gathered) == trainer.strategy.data_size else [Sharding() for _ in shardings]
             DumpIndex([gathered[place] for place in sorted(gathered)], known).write(self.folder(stage))
         trainer.strategy.barrier()
 

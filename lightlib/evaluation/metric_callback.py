@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.evaluation.collectors import MetricCollector, TorchMetricCollector, collectors_of, preds_and_target
 from lightlib.evaluation.exchange import by_place, from_rank_zero
-from lightlib.evaluation.measures import Measure, TorchMeasure, measures_of, preds_and_target
-from lightlib.evaluation.order import Sharing, shared_loaders
+from lightlib.evaluation.order import Sharding, sharded_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ class MetricCallback(Callback):
             )
         self.prefix = _checked_prefix(prefix, self.stages)
         self.prog_bar = prog_bar
-        self._templates = measures_of(metrics, inputs or preds_and_target)
-        self._measures: dict[str, list[list[Measure]]] = {}  # by stage: of each loader
-        self._sharing: dict[str, list[Sharing]] = {}
+        self._templates = collectors_of(metrics, inputs or preds_and_target)
+        self._collectors: dict[str, list[list[MetricCollector]]] = {}  # by stage: of each loader
+        self._sharding: dict[str, list[Sharding]] = {}
         self._trainer: Trainer | None = None  # while a fit runs
         self._restored: dict[str, Any] = {}
         self._once = report.Once()
@@ -93,7 +93,8 @@ class MetricCallback(Callback):
     def names(self, stage: str) -> list[str]:
         """Return the names of the metrics of torchmetrics in a stage, as they are logged; a `Metric` names its own."""
         known = (
-            getattr(measure, "name", type(getattr(measure, "metric", None)).__name__) for measure in self._templates
+            getattr(collector, "name", type(getattr(collector, "metric", None)).__name__)
+            for collector in self._templates
         )
         return [self._start(stage) + name for name in known]
 
@@ -102,8 +103,8 @@ class MetricCallback(Callback):
         name = name.partition(_OF_LOADER)[0]
         for stage in self.stages:
             start = self._start(stage)
-            for measure in self._templates if name.startswith(start) else ():
-                better = measure.higher_is_better(name.removeprefix(start))
+            for collector in self._templates if name.startswith(start) else ():
+                better = collector.higher_is_better(name.removeprefix(start))
                 if better is not None:
                     return bool(better)
         return None
@@ -111,7 +112,7 @@ class MetricCallback(Callback):
     # a run
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         self._trainer = trainer if stage == "fit" and "train" in self.stages else None
-        self._restored, self._measures = {}, {}
+        self._restored, self._collectors = {}, {}
 
     def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         self._trainer = None
@@ -122,12 +123,12 @@ class MetricCallback(Callback):
             self._continue(trainer)
 
     def _begin(self, stage: str, trainer: Trainer, pl_module: Module) -> None:
-        loaders = shared_loaders(trainer, stage)
-        for measure in self._templates:
-            measure.use_dataset(getattr(loaders[0][0], "dataset", None) if loaders else None)
-        self._sharing[stage] = [sharing for _, sharing in loaders]
-        repeated = sum(sharing.num_repeated(trainer.strategy.data_size) for sharing in self._sharing[stage])
-        if repeated and stage != "train" and any(isinstance(one, TorchMeasure) for one in self._templates):
+        loaders = sharded_loaders(trainer, stage)
+        for collector in self._templates:
+            collector.use_dataset(getattr(loaders[0][0], "dataset", None) if loaders else None)
+        self._sharding[stage] = [sharding for _, sharding in loaders]
+        repeated = sum(sharding.num_repeated(trainer.strategy.data_size) for sharding in self._sharding[stage])
+        if repeated and stage != "train" and any(isinstance(one, TorchMetricCollector) for one in self._templates):
             self._once.warn(
                 stage,
                 f"MetricCallback: the sampler of the {stage} loader repeats {repeated} samples, which metrics of "
@@ -135,17 +136,18 @@ class MetricCallback(Callback):
                 "lightlib shards it without repeats.",
                 report.PossibleUserWarning,
             )
-        self._measures[stage] = [[one.fresh(pl_module.device) for one in self._templates] for _ in loaders]
+        self._collectors[stage] = [[one.fresh(pl_module.device) for one in self._templates] for _ in loaders]
 
     def _update(self, stage: str, batch: Any, outputs: Any, loader: int = 0) -> None:
-        for measure in self._measures[stage][loader]:
-            measure.update(batch, outputs)
+        for collector in self._collectors[stage][loader]:
+            collector.update(batch, outputs)
 
     def _end(self, stage: str, trainer: Trainer) -> None:
-        start, several = self._start(stage), len(self._measures[stage]) > 1
-        for index, (measures, sharing) in enumerate(zip(self._measures[stage], self._sharing[stage], strict=True)):
+        start, several = self._start(stage), len(self._collectors[stage]) > 1
+        of_loaders = zip(self._collectors[stage], self._sharding[stage], strict=True)
+        for index, (collectors, sharding) in enumerate(of_loaders):
             ending = f"{_OF_LOADER}{index}" if several else ""
-            for name, value in _computed(trainer, measures, sharing).items():
+            for name, value in _computed(trainer, collectors, sharding).items():
                 # All ranks log the same number, of which the maximum is exact.
                 self.log(
                     f"{start}{name}{ending}",
@@ -157,7 +159,7 @@ class MetricCallback(Callback):
                     add_dataloader_idx=False,
                     batch_size=1,
                 )
-        del self._measures[stage]
+        del self._collectors[stage]
 
     def _start(self, stage: str) -> str:
         return self.prefix.replace("{stage}", stage)
@@ -197,10 +199,10 @@ class MetricCallback(Callback):
     # state
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the training epoch so far, of all ranks; each of them calls this."""
-        trainer, measures = self._trainer, self._measures.get("train")
-        if trainer is None or measures is None:
+        trainer, collectors = self._trainer, self._collectors.get("train")
+        if trainer is None or collectors is None:
             return {}
-        return {"train": [by_place(trainer.strategy, measure.state()) for measure in measures[0]]}
+        return {"train": [by_place(trainer.strategy, collector.state()) for collector in collectors[0]]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._restored = state_dict
@@ -209,7 +211,7 @@ class MetricCallback(Callback):
         """Load the state of each rank, in a run with as many as before."""
         strategy = trainer.strategy
         place, size = (strategy.data_place, strategy.data.size) if strategy.world_size > 1 else (0, 1)
-        for measure, states in zip(self._measures["train"][0], self._restored["train"], strict=True):
+        for collector, states in zip(self._collectors["train"][0], self._restored["train"], strict=True):
             if len(states) != size:
                 raise MisconfigurationException(
                     f"MetricCallback(stages={self.stages!r}): the epoch that is resumed was begun by {len(states)} "
@@ -217,17 +219,17 @@ class MetricCallback(Callback):
                     expected="as many as before: the metrics of the training epoch are kept by rank.",
                     fix="resume with as many, or from a checkpoint at the end of an epoch.",
                 )
-            measure.load(states[place])
+            collector.load(states[place])
         self._restored = {}
 
 
-def _computed(trainer: Trainer, measures: list[Measure], sharing: Sharing) -> dict[str, float]:
+def _computed(trainer: Trainer, collectors: list[MetricCollector], sharding: Sharding) -> dict[str, float]:
     """Return the numbers of all ranks on every rank."""
     strategy, found = trainer.strategy, dict[str, float]()
-    for measure in measures:
-        states = by_place(strategy, measure.state(), measure.folder)
-        known = sharing if len(states) == strategy.data_size else Sharing()  # else ranks share single samples as well
-        compute = partial(measure.values, states, known)
+    for collector in collectors:
+        states = by_place(strategy, collector.state(), collector.folder)
+        known = sharding if len(states) == strategy.data_size else Sharding()  # else ranks share single samples as well
+        compute = partial(collector.values, states, known)
         values = from_rank_zero(trainer.is_global_zero, strategy.broadcast, compute)
         if twice := sorted(set(values) & set(found)):
             raise MisconfigurationException(

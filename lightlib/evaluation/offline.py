@@ -10,9 +10,9 @@ import torch
 
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.evaluation.collectors import MetricCollector, collectors_of, preds_and_target
 from lightlib.evaluation.dump import STAGES, DumpIndex, Stage, file_of
 from lightlib.evaluation.exchange import read
-from lightlib.evaluation.measures import Measure, measures_of, preds_and_target
 
 _OWNER = "evaluate_offline"
 
@@ -62,27 +62,27 @@ def evaluate_offline(
         )
     if not isinstance(prefix, str):
         raise ArgumentTypeError(f"{_OWNER}(prefix={shown(prefix)}).", expected="a string.", fix="prefix='{stage}/'")
-    templates = measures_of(metrics, inputs or preds_and_target, _OWNER)
+    templates = collectors_of(metrics, inputs or preds_and_target, _OWNER)
     stage = _stage_in(os.fspath(path), stage)
     folder = filesystem.join(path, stage)
     index, found = DumpIndex.read(folder), dict[str, float]()
-    for loader, sharing in enumerate(index.sharings):
-        ending = f"/dataloader_idx_{loader}" if len(index.sharings) > 1 else ""
+    for loader, sharding in enumerate(index.shardings):
+        ending = f"/dataloader_idx_{loader}" if len(index.shardings) > 1 else ""
         states = [_states(folder, templates, loader, place, counts) for place, counts in enumerate(index.batches)]
         for number, template in enumerate(templates):
-            values = template.values([of_rank[number] for of_rank in states], sharing)
+            values = template.values([of_rank[number] for of_rank in states], sharding)
             found |= {f"{prefix.replace('{stage}', stage)}{name}{ending}": value for name, value in values.items()}
     return found
 
 
-def _states(folder: str, templates: list[Measure], loader: int, place: int, counts: list[int]) -> list[Any]:
+def _states(folder: str, templates: list[MetricCollector], loader: int, place: int, counts: list[int]) -> list[Any]:
     """Return the state of each metric after the batches of a rank."""
-    measures = [template.fresh(torch.device("cpu")) for template in templates]
+    collectors = [template.fresh(torch.device("cpu")) for template in templates]
     for number in range(counts[loader]):
         batch, outputs = read(file_of(folder, loader, number, place))
-        for measure in measures:
-            measure.update(batch, outputs)
-    return [measure.state() for measure in measures]
+        for collector in collectors:
+            collector.update(batch, outputs)
+    return [collector.state() for collector in collectors]
 
 
 def _stage_in(path: str, given: Stage | None) -> Stage:

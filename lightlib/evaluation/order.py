@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sharing:
+class Sharding:
     """How the ranks share the samples of a loader.
 
     Attributes:
@@ -42,7 +42,7 @@ class Sharing:
         return -(self.num_samples or 0) % size if self.repeats else 0
 
 
-def sharing_of(loader: Any, training: bool, shards: bool) -> Sharing:
+def sharding_of(loader: Any, training: bool, shards: bool) -> Sharding:
     """Return how the ranks share a loader.
 
     Args:
@@ -51,22 +51,22 @@ def sharing_of(loader: Any, training: bool, shards: bool) -> Sharing:
         shards: Whether lightlib shards it unless the user did.
     """
     if not is_read_by_index(loader):
-        return Sharing()
+        return Sharding()
     batches = loader.batch_sampler
     sampler = None if batches is None else inner_sampler(batches)
     if sampler is None:
-        return Sharing()
+        return Sharding()
     drops = bool(getattr(batches, "drop_last", False))
     if isinstance(sampler, DistributedSampler):
         repeats = not sampler.drop_last
         total = len(sampler.dataset) if repeats else sampler.total_size  # type: ignore[arg-type]  # it has a length
-        return Sharing(total, batches.batch_size, repeats)
+        return Sharding(total, batches.batch_size, repeats)
     if world_size_of(sampler) is not None or not shards or (drops and not training):
-        return Sharing()
-    return Sharing(len(sampler), batches.batch_size, repeats=training and not drops)
+        return Sharding()
+    return Sharding(len(sampler), batches.batch_size, repeats=training and not drops)
 
 
-def shared_loaders(trainer: Trainer, stage: str) -> list[tuple[Any, Sharing]]:
+def sharded_loaders(trainer: Trainer, stage: str) -> list[tuple[Any, Sharding]]:
     """Return the loaders of a stage ("train", "val", "test" or "predict"), and how the ranks share each.
 
     Loaders that are read together, as training reads several, count as one.
@@ -83,36 +83,36 @@ def shared_loaders(trainer: Trainer, stage: str) -> list[tuple[Any, Sharing]]:
         combined = combine(given, "sequential")
         loaders, together = combined.flattened, combined.mode != "sequential" and len(combined.flattened) > 1
     if together:
-        return [(given, Sharing())]
-    return [(loader, sharing_of(loader, stage == "train", shards)) for loader in loaders]
+        return [(given, Sharding())]
+    return [(loader, sharding_of(loader, stage == "train", shards)) for loader in loaders]
 
 
-def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharing: Sharing) -> list[Any]:
+def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharding: Sharding) -> list[Any]:
     """Return the results of all ranks in the order of the loader, without those of repeated samples.
 
     Args:
         owner: Of the results, for errors.
         parts: By rank and batch, the results of a batch: one for each of its samples, or any number.
-        sharing: How the ranks share the loader. If they take single samples and there is one result for each, the order
-            is that of the samples, else that of the batches.
+        sharding: How the ranks share the loader. If they take single samples and there is one result for each, the
+            order is that of the samples, else that of the batches.
 
     Raises:
         MisconfigurationException: Samples are repeated, and there is not one result for each.
 
     Example:
-        >>> in_order("Metric", [[["a", "c"], ["e"]], [["b", "d"], ["a"]]], Sharing(5, 2, repeats=True))
+        >>> in_order("Metric", [[["a", "c"], ["e"]], [["b", "d"], ["a"]]], Sharding(5, 2, repeats=True))
         ['a', 'b', 'c', 'd', 'e']
     """
     size = len(parts)
-    if sharing.num_samples is not None and _one_each(parts, sharing):
+    if sharding.num_samples is not None and _one_each(parts, sharding):
         rows = [list(chain.from_iterable(part)) for part in parts]
         longest = max(map(len, rows), default=0)
         ordered = [row[i] for i in range(longest) for row in rows if i < len(row)]
-        return ordered[: sharing.num_samples]
-    if repeated := sharing.num_repeated(size):
+        return ordered[: sharding.num_samples]
+    if repeated := sharding.num_repeated(size):
         found = sum(len(batch) for part in parts for batch in part)
         raise MisconfigurationException(
-            f"{owner} has {found} results for {sharing.num_samples} samples, of which the sampler repeats {repeated}.",
+            f"{owner} has {found} results for {sharding.num_samples} samples, of which the sampler repeats {repeated}.",
             expected="one result for each sample, so that those of repeated samples can be dropped.",
             fix="self.results.append(…) once per sample; or, in an evaluation, a loader without DistributedSampler: "
             "lightlib shards it without repeats.",
@@ -121,11 +121,11 @@ def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharing: Shar
     return [result for i in range(longest) for part in parts if i < len(part) for result in part[i]]
 
 
-def _one_each(parts: Sequence[Sequence[Sequence[Any]]], sharing: Sharing) -> bool:
+def _one_each(parts: Sequence[Sequence[Sequence[Any]]], sharding: Sharding) -> bool:
     """Whether each batch has one result for each of its samples."""
     for place, part in enumerate(parts):
-        total = sharing.samples_of(place, len(parts))
-        expected = [min(sharing.batch_size, total - i * sharing.batch_size) for i in range(len(part))]
+        total = sharding.samples_of(place, len(parts))
+        expected = [min(sharding.batch_size, total - i * sharding.batch_size) for i in range(len(part))]
         if [len(batch) for batch in part] != expected:
             return False
     return True

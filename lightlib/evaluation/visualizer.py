@@ -12,7 +12,7 @@ from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
-from lightlib.evaluation.measures import preds_and_target
+from lightlib.evaluation.collectors import preds_and_target
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 from lightlib.loggers.media import Image, Table, make_grid
 from lightlib.tree import tensors_in

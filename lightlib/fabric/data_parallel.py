@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
+from lightlib.fabric.fabric_calls import FabricCalls
 from lightlib.fabric.placement import Placement
-from lightlib.fabric.replaced import Replaced
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies.single import SingleDeviceStrategy
@@ -68,8 +68,8 @@ class DataParallelStrategy(SingleDeviceStrategy):
     def describe(self) -> str:
         return "dp"
 
-    def _calls(self, fabric: object) -> Replaced:
-        return Replaced(set_up=self._set_up, all_reduce=_mean)
+    def _calls(self, fabric: object) -> FabricCalls:
+        return FabricCalls(set_up=self._set_up, all_reduce=_mean)
 
     def _set_up(
         self, module: nn.Module, optimizers: list[Any], scheduler: Any, place: Callable[[], Placement]

@@ -28,10 +28,10 @@ from lightlib.fabric.communication import as_tensors, check_function, needs_func
 from lightlib.fabric.empty import without_initialization
 from lightlib.fabric.events import callbacks_of, calls_of, numbers_of
 from lightlib.fabric.fabric_call import LAUNCHED_BY_COMMAND, checked_arguments
+from lightlib.fabric.fabric_calls import FabricCalls
 from lightlib.fabric.placed_objects import PlacedObjects
-from lightlib.fabric.placement import Blank
+from lightlib.fabric.placement import StrategyCopies
 from lightlib.fabric.refusals import OWNER, not_launched, refuse_pipelines
-from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.wrapped import FabricModule
 from lightlib.launch.environment.detect import own
 from lightlib.launch.start.spawn import launch_function
@@ -97,13 +97,13 @@ class Fabric:
         self.accelerator, self.devices, environment = setup.hardware_of(accelerator, devices, nodes, plugins)
         self.strategy: Strategy = setup.strategy_of(data_parallel.named(strategy, self.accelerator), environment)
         refuse_pipelines(self.strategy)
-        blank = Blank(self.strategy)
+        copies = StrategyCopies(self.strategy)
         found = setup.precision_of(setup.plugins_of(plugins, precision))
         self.strategy.use(self.accelerator, list(self.devices), found, environment)
         setup.attach_plugins(plugins, self.strategy)
         own_loop = self.strategy.extension.own_loop
-        self._replaced = Replaced() if own_loop is None else own_loop(self)
-        self._placed = PlacedObjects(self, self.strategy, blank, self._replaced)
+        self._strategy_calls = FabricCalls() if own_loop is None else own_loop(self)
+        self._placed = PlacedObjects(self, self.strategy, copies, self._strategy_calls)
         report.rank_zero_only.rank = environment.rank
         self.callbacks = callbacks_of(callbacks)
         self._loggers: list[FabricLogger] = setup.loggers_of(
@@ -357,7 +357,8 @@ class Fabric:
         Raises:
             MisconfigurationException: The tensor cannot be differentiated, or `model` is needed.
         """
-        by, placement = self._replaced.backward, None if model is None else gradients.placement_of("backward", model)
+        by = self._strategy_calls.backward
+        placement = None if model is None else gradients.placement_of("backward", model)
         if by is None:
             gradients.backward(self._placed.placements, self._placed.scaler, tensor, args, kwargs, placement)
         else:
@@ -400,7 +401,7 @@ class Fabric:
             tensor([1.0000])
         """
         limits = gradients.Limits(clip_val, max_norm, norm_type, error_if_nonfinite)
-        placement, by = gradients.placement_of("clip_gradients", module), self._replaced.clip
+        placement, by = gradients.placement_of("clip_gradients", module), self._strategy_calls.clip
         inner = gradients.wrapped_optimizer(optimizer).optimizer
         if by is None:
             return gradients.clip(self._placed.scaler, placement.strategy, inner, limits)
@@ -440,8 +441,8 @@ class Fabric:
             ...         fabric.backward(model(torch.ones(1, 2)).sum())
         """
         placement = gradients.placement_of("no_backward_sync", module)
-        if self._replaced.sync is not None:
-            with self._replaced.sync(placement.called, enabled):
+        if self._strategy_calls.sync is not None:
+            with self._strategy_calls.sync(placement.called, enabled):
                 yield
             return
         before, placement.sync = placement.sync, placement.sync and not enabled
@@ -464,8 +465,8 @@ class Fabric:
             torch.bfloat16
         """
         self._ready("init_module")
-        if self._replaced.init_module is not None:
-            context: AbstractContextManager[Any] = self._replaced.init_module(empty_init)
+        if self._strategy_calls.init_module is not None:
+            context: AbstractContextManager[Any] = self._strategy_calls.init_module(empty_init)
             return context
         context = self.strategy.init_context()
         return without_initialization(context) if empty_init else context
@@ -473,8 +474,8 @@ class Fabric:
     def init_tensor(self) -> AbstractContextManager[Any]:
         """Return a context that creates tensors on the device and in the dtype of the precision."""
         self._ready("init_tensor")
-        if self._replaced.init_tensor is not None:
-            context: AbstractContextManager[Any] = self._replaced.init_tensor()
+        if self._strategy_calls.init_tensor is not None:
+            context: AbstractContextManager[Any] = self._strategy_calls.init_tensor()
             return context
         return gradients.tensor_context(self.device, self.strategy.precision)
 
@@ -529,7 +530,7 @@ class Fabric:
         """
         self._ready("all_reduce")
         given, how = as_tensors("all_reduce", data, self.device), str(reduce_op or "sum")
-        reduce = self._replaced.all_reduce or self.strategy.reduce
+        reduce = self._strategy_calls.all_reduce or self.strategy.reduce
         return map_tensors(lambda tensor: reduce(tensor, group, how), given)
 
     @contextmanager
@@ -567,8 +568,8 @@ class Fabric:
             {'x': tensor([1.])}
         """
         self._ready("to_device")
-        if isinstance(obj, nn.Module) and self._replaced.to_device is not None:
-            self._replaced.to_device(obj)
+        if isinstance(obj, nn.Module) and self._strategy_calls.to_device is not None:
+            self._strategy_calls.to_device(obj)
             return obj
         return obj.to(self.device) if isinstance(obj, nn.Module) else to_device(obj, self.device)
 
@@ -602,10 +603,10 @@ class Fabric:
             ['weight']
         """
         self._ready("save")
-        if self._replaced.save is None:
+        if self._strategy_calls.save is None:
             checkpoints.save(self._placed, path, state, filter)
         else:
-            self._replaced.save(path, state, filter)
+            self._strategy_calls.save(path, state, filter)
         self.strategy.barrier("save")
 
     def load(
@@ -639,10 +640,10 @@ class Fabric:
             ({'name': 'first'}, {'step': 3})
         """
         self._ready("load")
-        if self._replaced.load is None:
+        if self._strategy_calls.load is None:
             rest = checkpoints.load(self._placed, path, state, strict, weights_only)
         else:
-            rest = self._replaced.load(path, state, strict, weights_only)
+            rest = self._strategy_calls.load(path, state, strict, weights_only)
         self.strategy.barrier("load")
         return rest
 
@@ -662,10 +663,10 @@ class Fabric:
             CheckpointError: The file is missing, damaged, or does not fit.
         """
         self._ready("load_raw")
-        if self._replaced.load is None:
+        if self._strategy_calls.load is None:
             checkpoints.load_raw(self._placed, path, obj, strict, weights_only)
         else:
-            self._replaced.load(path, obj, strict, weights_only)
+            self._strategy_calls.load(path, obj, strict, weights_only)
 
     # events
     def call(self, hook_name: str, *args: Any, **kwargs: Any) -> None:

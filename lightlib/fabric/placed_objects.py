@@ -19,11 +19,12 @@ from lightlib.data.distributed_loader import FABRIC, with_distributed_sampler
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.sharding import DataShard
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, owned_by
-from lightlib.fabric.attached import Attached
 from lightlib.fabric.events import DirectLog, calls_of
+from lightlib.fabric.fabric_calls import FabricCalls
 from lightlib.fabric.guard import BypassGuard
 from lightlib.fabric.loader import FabricLoader
-from lightlib.fabric.placement import Blank, Placement
+from lightlib.fabric.module_trainer import ModuleTrainer
+from lightlib.fabric.placement import Placement, StrategyCopies
 from lightlib.fabric.refusals import (
     OWNER,
     check_loader,
@@ -33,7 +34,6 @@ from lightlib.fabric.refusals import (
     several_modules_of,
     twice,
 )
-from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.deepspeed.deepspeed_strategy import DeepSpeedStrategy
@@ -46,8 +46,8 @@ class PlacedObjects:
 
     Args:
         fabric: The Fabric, with its callbacks and loggers.
-        blank: A copy of its strategy, for modules after the first one.
-        replaced: The calls that the strategy makes itself.
+        copies: Makes a copy of its strategy for each module after the first one.
+        calls: The calls that the strategy makes itself.
 
     Attributes:
         strategy: The strategy of the first module.
@@ -55,8 +55,8 @@ class PlacedObjects:
         scaler: The loss scaler, if the precision has one and there is an optimizer.
     """
 
-    def __init__(self, fabric: Any, strategy: Strategy, blank: Blank, replaced: Replaced) -> None:
-        self._fabric, self.strategy, self._blank, self._replaced = fabric, strategy, blank, replaced
+    def __init__(self, fabric: Any, strategy: Strategy, copies: StrategyCopies, calls: FabricCalls) -> None:
+        self._fabric, self.strategy, self._copies, self._strategy_calls = fabric, strategy, copies, calls
         self.placements: list[Placement] = []
         self.scaler: Scaler | None = None
         self._num_loaders = 0
@@ -93,13 +93,13 @@ class PlacedObjects:
         self, module: nn.Module, groups: list[_Groups], scheduler: Any
     ) -> tuple[Placement, list[Optimizer | None], Any]:
         """Place a module; the user's strategy may replace the called object, its optimizers and the schedule."""
-        by, made = self._replaced, []
+        by, made = self._strategy_calls, []
 
         def place() -> Placement:
             if by.strategy is not None:
                 strategy = by.strategy()
             else:
-                strategy = self._blank.strategy_like(self.strategy) if self.placements else self.strategy
+                strategy = self._copies.strategy_like(self.strategy) if self.placements else self.strategy
             made.append(Placement(strategy, module, trains=not isinstance(strategy, DeepSpeedStrategy)))
             self.placements.append(made[0])
             for group in groups:
@@ -116,10 +116,10 @@ class PlacedObjects:
         """Let `call` call the hooks of a module of lightlib, and let its methods use this Fabric."""
         if not any(module is callback for callback in self._fabric.callbacks):
             self._fabric.callbacks.append(module)
-        attached = Attached(self._fabric, wrapped, placement.optimizers)
+        module_trainer = ModuleTrainer(self._fabric, wrapped, placement.optimizers)
         for part in module.modules():
             if isinstance(part, Module):
-                part._attach(attached, cast("Results", DirectLog(self._fabric)))  # noqa: SLF001  lightlib's own
+                part._attach(module_trainer, cast("Results", DirectLog(self._fabric)))  # noqa: SLF001  lightlib's own
 
     def _check_move(self, call: str, module: nn.Module, move_to_device: bool) -> None:
         if not move_to_device and self.strategy.root_device.type != "cpu":
@@ -143,7 +143,7 @@ class PlacedObjects:
             if strange:
                 raise of_another_module("setup_optimizers", optimizer, strange)
         with owned_by(OWNER):
-            by = self._replaced.set_up_optimizer
+            by = self._strategy_calls.set_up_optimizer
             return tuple(self._wrap(one, None if by is None else by(one)) for one in optimizers)
 
     def _check_optimizers(self, call: str, optimizers: tuple[Any, ...]) -> None:
@@ -177,7 +177,7 @@ class PlacedObjects:
         scaler = self._scaler_for(replacement, strategy)
         given = {"strategy": strategy, "optimizer": replacement}
         hooks = calls_of(self._fabric.callbacks, "on_after_optimizer_step", (), given)
-        wrapped = FabricOptimizer(optimizer, replacement, placements, scaler, hooks, self._replaced.step)
+        wrapped = FabricOptimizer(optimizer, replacement, placements, scaler, hooks, self._strategy_calls.step)
         placements[0].add(wrapped)
         return wrapped
 
@@ -218,8 +218,8 @@ class PlacedObjects:
             share = DataShard(strategy.data_rank, strategy.data_size, broadcast, gather, deals)
         if shards and order().replaces_samplers and (share is not None or strategy.launcher is not None):
             loader = with_distributed_sampler(loader, share or DataShard(0, 1, broadcast, gather), FABRIC)
-        if self._replaced.loader is not None:
-            loader = self._replaced.loader(loader)
+        if self._strategy_calls.loader is not None:
+            loader = self._strategy_calls.loader(loader)
         move: Callable[[Any, int], Any] | None = None
         if moves and (device.type != "cpu" or torch.accelerator.is_available()):
             move = lambda batch, loader: strategy.batch_to_device(batch)  # noqa: E731

@@ -14,7 +14,7 @@ from lightlib.strategies.strategy import Strategy
 _STEPS = ("training_step", "validation_step")
 
 
-class Blank:
+class StrategyCopies:
     """A copy of the user's strategy from before it was connected, from which each further module gets its own.
 
     A strategy places one module. A Fabric may have several, and all of their strategies share the process group.

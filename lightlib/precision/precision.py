@@ -41,7 +41,7 @@ _CASTS: dict[torch.dtype, Callable[[nn.Module], nn.Module]] = {
 
 
 class Applies(Protocol):
-    """A strategy, as far as a precision asks it.
+    """The property of a strategy on which a precision depends.
 
     Attributes:
         keeps_layers: Whether each process keeps the module's layers with all of their parameters.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from lightlib.callbacks.summary.held_memory import expected_memory, size
+from lightlib.callbacks.summary.training_memory import expected_memory, size
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.tree import children
 

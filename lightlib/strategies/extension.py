@@ -33,12 +33,12 @@ class Extension:
         loader: Called with each loader; returns the one to use.
         move: ``(batch, dataloader_idx)`` returns the batch on the device, in place of `batch_to_device`.
         reduce: ``(value, how)`` reduces a value logged with `sync_dist`, in place of an exchange of sums.
-        steer: Called with the calls of the loop (`core.run.optimization.Optimization`) when they have been chosen; it
-            may replace them.
+        change_calls: Called with the calls of the loop (`core.run.optimization.Optimization`) when they have been
+            chosen; it may replace them.
         store: Where checkpoints are; None: files of lightlib.
         environment: The user's object that knows the rank of this process; None if lightlib detected it.
         own_loop: Called with a Fabric; returns the calls that it makes in place of its own
-            (`fabric.replaced.Replaced`).
+            (`fabric.fabric_calls.FabricCalls`).
         written, read: Called with the content of a checkpoint before it is written, and when a fit resumes from it.
     """
 
@@ -48,7 +48,7 @@ class Extension:
     loader: Callable[[Any], Any] | None = None
     move: Callable[[Any, int], Any] | None = None
     reduce: Callable[[Any, str], Any] | None = None
-    steer: Callable[[Any], None] | None = None
+    change_calls: Callable[[Any], None] | None = None
     store: Store | None = None
     environment: Any = None
     own_loop: Callable[[Any], Any] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from lightlib.callbacks.summary.held_memory import local_part, reshard
+from lightlib.callbacks.summary.training_memory import local_part, reshard
 from lightlib.tree import tensors_in
 
 

@@ -1,4 +1,4 @@
-"""Alone: a strategy of Lightning's kind on its own, without a Fabric and without a Trainer."""
+"""Alone: a strategy with Lightning's methods, called without a Fabric and without a Trainer."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from lightlib.core.progress.states import TrainerFn
 from lightlib.tree import to_device
 from lightlib_lightning.plugins import precision as precisions
 from lightlib_lightning.plugins.alone import Alone
+from lightlib_lightning.plugins.batch_calls import change_calls
 from lightlib_lightning.plugins.checkpoint_methods import STORING, CheckpointMethods
 from lightlib_lightning.plugins.fabric_methods import FabricMethods
 from lightlib_lightning.plugins.in_fabric import InFabric
@@ -24,7 +25,6 @@ from lightlib_lightning.plugins.io import CheckpointIO, PluginStore, TorchCheckp
 from lightlib_lightning.plugins.layer_sync import LayerSync
 from lightlib_lightning.plugins.overriding import check_same, complete, overridden
 from lightlib_lightning.plugins.refused import STEPS, refuse_for_trainers, refuse_in_fabric
-from lightlib_lightning.plugins.steering import steer
 from lightlib_lightning.plugins.strategy_hooks import HOOKS, StrategyHooks
 from lightlib_lightning.plugins.views import StrategyViews
 
@@ -109,7 +109,7 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         """Let lightlib call the methods that the user overrides; nothing changes for the rest."""
         extension, mine = self.extension, functools.partial(overridden, self)
         hooks = {name: getattr(self, name) for name in mine(HOOKS)}
-        changes: dict[str, Any] = {"hooks": {**extension.hooks, **hooks}, "steer": self._steer}
+        changes: dict[str, Any] = {"hooks": {**extension.hooks, **hooks}, "change_calls": self._change_calls}
         changes["begin"] = self._begin
         changes["own_loop"] = self._enter_fabric
         if mine(["process_dataloader"]):
@@ -144,7 +144,7 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         io = self.checkpoint_io
         self.extend(store=None if type(io) is TorchCheckpointIO else PluginStore(io, self))
         self.in_fabric = InFabric(self, fabric)
-        return self.in_fabric.replaced()
+        return self.in_fabric.fabric_calls()
 
     def _begin(self, module: nn.Module) -> None:
         """Learn the module before anything is set up for it."""
@@ -236,9 +236,9 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
             entered["training_step"] = _then(entered["training_step"], self.post_training_step)
         return entered
 
-    def _steer(self, optimization: Any) -> None:
+    def _change_calls(self, optimization: Any) -> None:
         self.optimization = optimization
-        steer(self, optimization)
+        change_calls(self, optimization)
         if isinstance(self.precision, precisions.Precision) and overridden(self.precision, ["connect"]):
             self.setup_precision_plugin()
 

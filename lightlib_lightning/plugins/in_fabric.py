@@ -1,4 +1,4 @@
-"""InFabric: a Fabric's calls of a strategy of Lightning's kind, and lightlib's part of them."""
+"""InFabric: a Fabric's calls of a strategy with Lightning's methods, and lightlib's part of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.fabric import checkpoints, gradients
 from lightlib.fabric.empty import without_initialization
+from lightlib.fabric.fabric_calls import FabricCalls
 from lightlib.fabric.placement import Placement
-from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
@@ -64,7 +64,7 @@ class DDPBackwardSync(BackwardSync):
         return context
 
 
-class Direct(ours.SingleDeviceStrategy):
+class PlacedByUser(ours.SingleDeviceStrategy):
     """Runs a module that the user's strategy has set up itself.
 
     Args:
@@ -110,7 +110,7 @@ class Direct(ours.SingleDeviceStrategy):
 
 
 class InFabric:
-    """Connects a strategy of Lightning's kind to a Fabric.
+    """Connects a strategy with Lightning's methods to a Fabric.
 
     A strategy of one device or of DDP that overrides a method with a module sets up modules itself, as in Lightning:
     its wrapper is called. The rest is placed by lightlib.
@@ -142,7 +142,7 @@ class InFabric:
         control = vars(self._strategy).get("_backward_sync_control")
         return control is not None and type(control) is not DDPBackwardSync
 
-    def replaced(self) -> Replaced:
+    def fabric_calls(self) -> FabricCalls:
         """Return the calls that the strategy makes."""
         strategy = self._strategy
 
@@ -152,8 +152,8 @@ class InFabric:
         leaves = self.leaves_setup
         sets_up = leaves or calls(*_SETUP, *_STATES)
         contexts = calls(*_CONTEXTS)
-        return Replaced(
-            strategy=self._direct if leaves else None,
+        return FabricCalls(
+            strategy=self._placed_by_user if leaves else None,
             set_up=self._set_up if sets_up else None,
             set_up_optimizer=strategy.setup_optimizer if sets_up else None,
             loader=strategy.process_dataloader if calls("process_dataloader") else None,
@@ -169,8 +169,8 @@ class InFabric:
             load=self._load if calls("load_checkpoint") else None,
         )
 
-    def _direct(self) -> Direct:
-        return Direct(self._strategy)
+    def _placed_by_user(self) -> PlacedByUser:
+        return PlacedByUser(self._strategy)
 
     # the Fabric's calls
     def _set_up(self, module: Any, optimizers: list[Any], scheduler: Any, place: Callable[[], Placement]) -> Any:
@@ -197,7 +197,7 @@ class InFabric:
                 fix="call it, or derive from DDPStrategy, SingleDeviceStrategy or Strategy.",
             )
         of_module: Any = made[0].strategy
-        if isinstance(of_module, Direct):
+        if isinstance(of_module, PlacedByUser):
             of_module.call_through(called)
         else:
             of_module.redirect_states(strategy, called)
@@ -306,7 +306,7 @@ class InFabric:
     def module_state(self, module: Any) -> dict[str, Any]:
         """Return the state of a module."""
         placement = self._placement(module)
-        if isinstance(placement.strategy, Direct):
+        if isinstance(placement.strategy, PlacedByUser):
             state: dict[str, Any] = self._inner(module).state_dict()
         else:
             state = placement.strategy.by_lightlib.module_state()
@@ -315,7 +315,7 @@ class InFabric:
     def load_module_state(self, module: Any, state: Mapping[str, Any], strict: bool) -> None:
         """Load the state of a module."""
         placement = self._placement(module)
-        if isinstance(placement.strategy, Direct):
+        if isinstance(placement.strategy, PlacedByUser):
             self._inner(module).load_state_dict(state, strict=strict)
         else:
             placement.strategy.by_lightlib.load_module_state(state, strict)
@@ -328,7 +328,7 @@ class InFabric:
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         """Return the state of an optimizer."""
         placement = self._fabric._placed.placements_of(optimizer)[0]  # noqa: SLF001
-        if not isinstance(placement.strategy, Direct):
+        if not isinstance(placement.strategy, PlacedByUser):
             state: dict[str, Any] = placement.strategy.by_lightlib.optimizer_state(optimizer)
             return state
         if hasattr(optimizer, "consolidate_state_dict"):  # torch's ZeroRedundancyOptimizer

@@ -1,4 +1,4 @@
-"""CheckpointIO of Lightning's kind: user objects that write, read and remove checkpoints."""
+"""CheckpointIO as in Lightning: user objects that write, read and remove checkpoints."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class PluginStore:
 
     Args:
         plugin: The CheckpointIO.
-        strategy: The strategy; one of Lightning's kind makes these calls in its own methods.
+        strategy: The strategy; one with Lightning's methods makes these calls itself.
     """
 
     def __init__(self, plugin: CheckpointIO, strategy: Strategy) -> None:

@@ -18,7 +18,7 @@ __all__ = ["BitsandbytesPrecision", "TransformerEnginePrecision", "named"]
 
 
 class _Replacing(Precision):
-    """Base: a precision of Lightning's kind around one of lightlib's, which does the work."""
+    """Base: a precision with Lightning's methods around one of lightlib's, which does the work."""
 
     _made: Ours
 

@@ -1,4 +1,4 @@
-"""User classes of Lightning's kind: which methods they override; completes those from scratch."""
+"""Methods of Lightning's that a user's class overrides; completes classes without a base of ours."""
 
 from __future__ import annotations
 

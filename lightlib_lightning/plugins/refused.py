@@ -6,8 +6,8 @@ from typing import Any
 
 from lightlib.strategies import DeepSpeedStrategy
 from lightlib_lightning.plugins import precision as precisions
+from lightlib_lightning.plugins.batch_calls import BACKWARD, STEPPING
 from lightlib_lightning.plugins.overriding import overridden, refuse
-from lightlib_lightning.plugins.steering import BACKWARD, STEPPING
 from lightlib_lightning.plugins.strategy_hooks import HOOKS
 
 __all__ = ["STEPS", "refuse_for_trainers", "refuse_in_fabric"]

@@ -107,7 +107,11 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("lightlib/core/.*", r"self\.strategy\.sync_batchnorm|callback\.dirpath", "public attributes, set before a run"),
     (".*", r"report\.rank_zero_only\.rank", "the rank of a process, as in Lightning"),
     ("lightlib_lightning/plugins/io.py", r"self\._checkpoint_io\.checkpoint_io", "Lightning's protocol for wrappers"),
-    ("lightlib_lightning/plugins/steering.py", r"(optimization\.)?window\.\w+", "the state of a batch, as in loop.py"),
+    (
+        "lightlib_lightning/plugins/batch_calls.py",
+        r"(optimization\.)?window\.\w+",
+        "the state of a batch, as in loop.py",
+    ),
     # the hot path: a method would be a Python call for every batch or hook
     ("lightlib/core/run/loop.py", r"(optimization\.)?(window|table)\.\w+", "the state of a batch"),
     ("lightlib/core/run/hooks.py", r"results\.scope", "the hook that runs"),

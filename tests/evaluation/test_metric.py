@@ -8,7 +8,7 @@ import torch
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.evaluation import Metric, MetricCallback
 from lightlib.evaluation.exchange import compact, read, write
-from lightlib.evaluation.order import Sharing, in_order, sharing_of
+from lightlib.evaluation.order import Sharding, in_order, sharding_of
 from tests.evaluation.modules import Losses, Predicts, loader, losses_by_hand
 from tests.runs.bad_input import refused
 from tests.runs.plain import quiet_trainer
@@ -83,7 +83,7 @@ def test_arguments():
 class TestOrder:
     def test_batches_of_ranks_take_turns(self):
         parts = [[["a0", "a1"], ["c0"]], [["b0"]]]
-        assert in_order("M", parts, Sharing()) == ["a0", "a1", "b0", "c0"]
+        assert in_order("M", parts, Sharding()) == ["a0", "a1", "b0", "c0"]
 
     @pytest.mark.parametrize("size", [1, 2, 3, 4])
     @pytest.mark.parametrize("repeats", [True, False])
@@ -95,7 +95,7 @@ class TestOrder:
                     longest = -(-total // size)
                     rows = [[(rank + i * size) % total for i in range(longest)] for rank in range(size)]
                 parts = [[row[i : i + batch] for i in range(0, len(row), batch)] for row in rows]
-                assert in_order("M", parts, Sharing(total, batch, repeats)) == list(range(total))
+                assert in_order("M", parts, Sharding(total, batch, repeats)) == list(range(total))
 
     def test_repeated_samples_need_results_of_their_own(self):
         with refused(
@@ -104,18 +104,18 @@ class TestOrder:
             "one result for each sample***",
             "***DistributedSampler***",
         ):
-            in_order("M", [[["a"], ["b"]], [["c"], ["d"]]], Sharing(7, 2, repeats=True))
+            in_order("M", [[["a"], ["b"]], [["c"], ["d"]]], Sharding(7, 2, repeats=True))
 
     def test_what_is_known_of_a_loader(self):
-        assert sharing_of([1, 2], training=False, shards=True) == Sharing()
-        assert sharing_of(loader(7), training=False, shards=True) == Sharing(7, 2)
-        assert sharing_of(loader(7), training=True, shards=True) == Sharing(7, 2, repeats=True)
-        assert sharing_of(loader(7, drop_last=True), training=False, shards=True) == Sharing()
-        assert sharing_of(loader(7), training=False, shards=False) == Sharing()
+        assert sharding_of([1, 2], training=False, shards=True) == Sharding()
+        assert sharding_of(loader(7), training=False, shards=True) == Sharding(7, 2)
+        assert sharding_of(loader(7), training=True, shards=True) == Sharding(7, 2, repeats=True)
+        assert sharding_of(loader(7, drop_last=True), training=False, shards=True) == Sharding()
+        assert sharding_of(loader(7), training=False, shards=False) == Sharding()
         sampler = torch.utils.data.DistributedSampler(range(7), 2, 0)
-        assert sharing_of(loader(7, sampler=sampler), training=False, shards=True) == Sharing(7, 2, repeats=True)
+        assert sharding_of(loader(7, sampler=sampler), training=False, shards=True) == Sharding(7, 2, repeats=True)
         dropping = torch.utils.data.DistributedSampler(range(7), 2, 0, drop_last=True)
-        assert sharing_of(loader(7, sampler=dropping), training=False, shards=True) == Sharing(6, 2)
+        assert sharding_of(loader(7, sampler=dropping), training=False, shards=True) == Sharding(6, 2)
 
 
 def test_files_hold_no_code(tmp_path):

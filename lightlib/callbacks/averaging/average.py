@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from lightlib.callbacks.summary.held_memory import local_part, reshard
+from lightlib.callbacks.summary.training_memory import local_part, reshard
 
 
 class Average:

@@ -17,8 +17,8 @@ from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.rich_console import console
-from lightlib.callbacks.summary.held_memory import described, expected_memory, three_digits
 from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
+from lightlib.callbacks.summary.training_memory import described, expected_memory, three_digits
 from lightlib.conventions import order
 from lightlib.errors import ArgumentTypeError, UnknownNameError
 from lightlib.tree import map_tensors

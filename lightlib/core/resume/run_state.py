@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lightlib import report
-from lightlib.callbacks.summary.held_memory import local_part
+from lightlib.callbacks.summary.training_memory import local_part
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.checkpoint.storage.content import FORMAT, OURS, Content, LightlibState, RankState
 from lightlib.checkpoint.storage.label import Label

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from lightlib.callbacks.summary.held_memory import local_part
+from lightlib.callbacks.summary.training_memory import local_part
 from lightlib.core.module.overrides import overrides
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The process group: how the processes of a run meet."""
+"""The process group: its backend, and how the processes of a run join and leave it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step cut at its call of the pipelined part: run up to it, and on from the answer to it."""
+"""A step in two halves: up to its call of the pipelined part, and from the result of that call on."""
 
 from __future__ import annotations
 

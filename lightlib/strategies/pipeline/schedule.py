@@ -274,7 +274,7 @@ def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:
         seen[index] = received, output
         stage = chain.stages[index]
         if stage.split.kind == "blocks" and _broken(output) and not _broken(received):
-            with stage.blank.harmless():
+            with stage.absent_values.harmless():
                 again = stage(received, call)
             if not _broken(again):
                 raise stage.used_elsewhere()

@@ -55,7 +55,7 @@ class AbsentLayer:
         return f"AbsentLayer({self.name!r})"
 
 
-class _Blank:
+class _AbsentValues:
     """Values for parameters of other stages: NaN, so that using them is detected; they take no memory."""
 
     def __init__(self, device: torch.device) -> None:
@@ -106,7 +106,7 @@ class _StandIn(nn.Module):
         stage.passed(place)
         if place < stage.begin:
             last_before = place + 1 == stage.begin
-            return stage.received if last_before else map_tensors(stage.blank.like, stage.received)
+            return stage.received if last_before else map_tensors(stage.absent_values.like, stage.received)
         if place >= stage.end:
             raise stage.out_of_order(place)
         output = self.__dict__["block"](*args, **kwargs)
@@ -119,7 +119,7 @@ class Stage:
     """The layers of one stage, called through the part itself, so that its hooks and options hold.
 
     Attributes:
-        blank: The values of parameters of other stages.
+        absent_values: The values of parameters of other stages.
         outside: The modules outside of the pipelined part that this stage has.
         received: What the stage before sent, while this one runs.
         begin, end: The blocks that this stage has, of the kind ``"blocks"``.
@@ -131,11 +131,11 @@ class Stage:
         split: Split,
         index: int,
         count: int,
-        blank: _Blank,
+        absent_values: _AbsentValues,
         context: Callable[[], Any] | None,
         outside: Sequence[nn.Module],
     ) -> None:
-        self.split, self.index, self.count, self.blank = split, index, count, blank
+        self.split, self.index, self.count, self.absent_values = split, index, count, absent_values
         self.context: Callable[[], AbstractContextManager[Any]] = context or nullcontext
         self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
         self.received: Any = None
@@ -237,10 +237,12 @@ def keep(
 
     Names of the remaining layers do not change: nothing is renumbered.
     """
-    blank = _Blank(device)
+    absent_values = _AbsentValues(device)
     around = outside(module, split.part)
     layers = [unit.value for unit in around if isinstance(unit.value, nn.Module)]
-    stages = {index: Stage(split, index, count, blank, context, layers if index == count - 1 else []) for index in own}
+    stages = {
+        index: Stage(split, index, count, absent_values, context, layers if index == count - 1 else []) for index in own
+    }
     for unit in around:
         if count - 1 not in own and unit.size:
             _take_away(unit)
@@ -255,7 +257,7 @@ def keep(
             gone = {unit.key for unit in absent if unit.owner is owner}
             stage.swaps.append(_swap(stage, owner, before[id(owner)], units, gone))
     if split.kind == "blocks":
-        _hollow_out(split, stages, absent, before, blank)
+        _hollow_out(split, stages, absent, before, absent_values)
     return stages
 
 
@@ -274,14 +276,18 @@ def _swap(
 
 
 def _hollow_out(
-    split: Split, stages: dict[int, Stage], absent: list[Unit], before: dict[int, dict[str, Any]], blank: _Blank
+    split: Split,
+    stages: dict[int, Stage],
+    absent: list[Unit],
+    before: dict[int, dict[str, Any]],
+    absent_values: _AbsentValues,
 ) -> None:
     """Let forwards that know nothing of stages run: layers of other stages stay callable, without their parameters."""
     places = {unit.key: place for place, unit in enumerate(_blocks(split))}
     gone = {id(unit) for unit in absent}
-    hollow = {id(unit): _hollow(unit, blank) for unit in absent}
+    hollow = {id(unit): _hollow(unit, absent_values) for unit in absent}
     hollow |= {
-        id(unit): _hollow(_copied(unit, blank), blank)
+        id(unit): _hollow(_copied(unit, absent_values), absent_values)
         for unit in split.units
         if id(unit) not in gone and unit.owner is not split.container
     }
@@ -304,23 +310,25 @@ def _blocks(split: Split) -> list[Unit]:
     return [unit for unit in split.units if unit.owner is split.container]
 
 
-def _copied(unit: Unit, blank: _Blank) -> Unit:
+def _copied(unit: Unit, absent_values: _AbsentValues) -> Unit:
     """Return a unit with a layer like this one but no parameters, so that its buffers change once per batch."""
     if not isinstance(unit.value, nn.Module):
         return unit
-    memo: dict[int, Any] = {id(p): nn.Parameter(blank.like(p), requires_grad=False) for p in unit.value.parameters()}
+    memo: dict[int, Any] = {
+        id(p): nn.Parameter(absent_values.like(p), requires_grad=False) for p in unit.value.parameters()
+    }
     return replace(unit, value=copy.deepcopy(unit.value, memo))
 
 
-def _hollow(unit: Unit, blank: _Blank) -> Any:
+def _hollow(unit: Unit, absent_values: _AbsentValues) -> Any:
     """Return the layer with its parameters replaced by values that take no memory."""
     if not isinstance(unit.value, nn.Module):
-        return blank.like(unit.value)
+        return absent_values.like(unit.value)
     for module in unit.value.modules():
         for key, parameter in list(module.named_parameters(recurse=False)):
             del module._parameters[key]  # noqa: SLF001
-            module.__dict__[key] = blank.like(parameter)
-    return unit.value.to(blank.device)
+            module.__dict__[key] = absent_values.like(parameter)
+    return unit.value.to(absent_values.device)
 
 
 def _take_away(unit: Unit) -> None:

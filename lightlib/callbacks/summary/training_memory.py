@@ -30,7 +30,7 @@ _TENSORS: dict[str, Callable[[Mapping[str, Any]], int]] = {
 
 
 @dataclass
-class Held:
+class TrainingMemory:
     """Bytes of one process while it trains.
 
     Attributes:
@@ -43,7 +43,7 @@ class Held:
     optimizer_state: int | None
 
 
-def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
+def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> TrainingMemory:
     """Return the memory of this process from the first optimizer step on.
 
     The optimizer state is measured if there is any, else computed for this kind of optimizer.
@@ -52,7 +52,7 @@ def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
         >>> import torch
         >>> layer = nn.Linear(3, 2)
         >>> expected_memory(layer, [torch.optim.AdamW(layer.parameters())])
-        Held(parameters=32, gradients=32, optimizer_state=64)
+        TrainingMemory(parameters=32, gradients=32, optimizer_state=64)
     """
     reshard(module)
     parameters = list(module.parameters())
@@ -60,7 +60,7 @@ def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
     for optimizer in optimizers:
         own = _state_of(optimizer)
         state = None if own is None or state is None else state + own
-    return Held(sum(map(_bytes, parameters)), sum(_bytes(p) for p in parameters if p.requires_grad), state)
+    return TrainingMemory(sum(map(_bytes, parameters)), sum(_bytes(p) for p in parameters if p.requires_grad), state)
 
 
 def reshard(module: nn.Module) -> None:
@@ -97,7 +97,7 @@ def local_part(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else getattr(tensor, "ds_tensor", tensor)
 
 
-def described(several: Sequence[Held], total: float) -> str:
+def described(several: Sequence[TrainingMemory], total: float) -> str:
     """Return the memory of all processes as text, from the least to the most.
 
     Args:
@@ -105,7 +105,7 @@ def described(several: Sequence[Held], total: float) -> str:
         total: The bytes of all parameters of the module.
 
     Example:
-        >>> described([Held(40, 40, 80), Held(60, 60, 120)], 100)
+        >>> described([TrainingMemory(40, 40, 80), TrainingMemory(60, 60, 120)], 100)
         'parameters 40 to 60 B of 100 B, gradients 40 to 60 B, optimizer state 80 to 120 B'
     """
     states = [held.optimizer_state for held in several]

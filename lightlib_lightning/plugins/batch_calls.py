@@ -16,13 +16,13 @@ from lightlib.core.run.optimization import Optimization
 from lightlib_lightning.plugins import precision as precisions
 from lightlib_lightning.plugins.overriding import overridden
 
-__all__ = ["BACKWARD", "STEPPING", "steer"]
+__all__ = ["BACKWARD", "STEPPING", "change_calls"]
 
 BACKWARD = ("backward", "pre_backward", "post_backward")
 STEPPING = ("optimizer_step",)
 
 
-def steer(strategy: Any, optimization: Optimization) -> None:
+def change_calls(strategy: Any, optimization: Optimization) -> None:
     """Replace those calls of the loop that the user's strategy or precision overrides; the rest stays."""
     precision = strategy.precision
     by_precision = overridden(precision, precisions.BACKWARD) if isinstance(precision, precisions.Precision) else []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.callbacks.summary.held_memory import Held, described, expected_memory, size
+from lightlib.callbacks.summary.training_memory import TrainingMemory, described, expected_memory, size
 
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("ASGD", {}),
@@ -70,7 +70,7 @@ def test_frozen_and_lazy_parameters() -> None:
     net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.LazyLinear(3))
     net[0].requires_grad_(False)
     optimizer = torch.optim.AdamW(net[:2].parameters())
-    assert expected_memory(net, [optimizer]) == Held(128, 64, 128)
+    assert expected_memory(net, [optimizer]) == TrainingMemory(128, 64, 128)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_bytes_are_written_in_about_three_digits(count: float, text: str) -> Non
 
 
 def test_processes_that_differ_are_a_span() -> None:
-    several = [Held(900, 900, 1800), Held(1200, 1200, 2400)]
+    several = [TrainingMemory(900, 900, 1800), TrainingMemory(1200, 1200, 2400)]
     assert described(several, 2100) == (
         "parameters 900 B to 1.20 kB of 2.10 kB, gradients 900 B to 1.20 kB, optimizer state 1.80 to 2.40 kB"
     )

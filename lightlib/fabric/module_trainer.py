@@ -1,4 +1,4 @@
-"""Attached: takes the Trainer's place in a lightlib.Module that a Fabric has set up."""
+"""ModuleTrainer: takes the Trainer's place in a lightlib.Module that a Fabric has set up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lightlib.loggers.fabric_logger import FabricLogger
 
 
-class Attached:
+class ModuleTrainer:
     """The attributes of a Trainer that a Fabric has as well, for the methods of a module: `print`, `optimizers`, ….
 
     Args:
@@ -30,12 +30,12 @@ class Attached:
         self.fabric, self._wrapped, self._optimizers = fabric, wrapped, optimizers
 
     @property
-    def run(self) -> Attached:
+    def run(self) -> ModuleTrainer:
         """Itself: a Fabric has no runs."""
         return self
 
     @property
-    def optimization(self) -> Attached:
+    def optimization(self) -> ModuleTrainer:
         """Itself: see :meth:`for_user`, :meth:`manual_backward` and :meth:`clip_gradients`."""
         return self
 

@@ -1,4 +1,4 @@
-"""Replaced: calls of a Fabric that a strategy of another framework makes itself."""
+"""FabricCalls: calls of a Fabric that a strategy of another framework makes itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lightlib.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True)
-class Replaced:
+class FabricCalls:
     """Calls of a Fabric, chosen before anything is set up; None: the call is Fabric's own.
 
     Modules are those that `set_up` returned, optimizers those that are stepped.

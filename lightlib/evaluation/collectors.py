@@ -22,7 +22,7 @@ from lightlib.core.metrics.torchmetric import (
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.evaluation.exchange import compact
 from lightlib.evaluation.metric import Metric
-from lightlib.evaluation.order import Sharing, in_order
+from lightlib.evaluation.order import Sharding, in_order
 from lightlib.loggers.logger import number
 from lightlib.tree import to_device
 
@@ -32,7 +32,7 @@ _TASKS = re.compile(r"^(Binary|Multiclass|Multilabel)(?=[A-Z])")
 _FIX = "MetricCallback(torchmetrics.Accuracy(task='multiclass', num_classes=10))"
 
 
-class Measure(ABC):
+class MetricCollector(ABC):
     """One metric while it collects the batches of a loader on this rank.
 
     Attributes:
@@ -42,8 +42,8 @@ class Measure(ABC):
     folder: Any = None
 
     @abstractmethod
-    def fresh(self, device: torch.device) -> Measure:
-        """Return a measure of the same metric that has collected nothing, on a device."""
+    def fresh(self, device: torch.device) -> MetricCollector:
+        """Return a collector of the same metric that has collected nothing, on a device."""
 
     @abstractmethod
     def update(self, batch: Any, outputs: Any) -> None:
@@ -58,7 +58,7 @@ class Measure(ABC):
         """Continue with a state."""
 
     @abstractmethod
-    def values(self, states: Sequence[Any], sharing: Sharing) -> dict[str, float]:
+    def values(self, states: Sequence[Any], sharding: Sharding) -> dict[str, float]:
         """Return the numbers of the states of all ranks."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Measure(ABC):
         """Show the metric the data set."""
 
 
-class ProcessMeasure(Measure):
+class ProcessMetricCollector(MetricCollector):
     """A `Metric`: keeps the results of each batch."""
 
     def __init__(self, metric: Metric, device: torch.device = _CPU) -> None:
@@ -77,8 +77,8 @@ class ProcessMeasure(Measure):
         self._device = device if metric.collect_device == "gpu" else _CPU
         self._batches: list[list[Any]] = []
 
-    def fresh(self, device: torch.device) -> Measure:
-        return ProcessMeasure(self.metric, device)
+    def fresh(self, device: torch.device) -> MetricCollector:
+        return ProcessMetricCollector(self.metric, device)
 
     def update(self, batch: Any, outputs: Any) -> None:
         self.metric.process(batch, outputs)
@@ -90,8 +90,8 @@ class ProcessMeasure(Measure):
     def load(self, state: Any) -> None:
         self._batches = to_device(list(state), self._device)
 
-    def values(self, states: Sequence[Any], sharing: Sharing) -> dict[str, float]:
-        results = in_order(type(self.metric).__name__, states, sharing)
+    def values(self, states: Sequence[Any], sharding: Sharding) -> dict[str, float]:
+        results = in_order(type(self.metric).__name__, states, sharding)
         return self.metric.numbers(to_device(results, self._device))
 
     def higher_is_better(self, name: str) -> bool | None:
@@ -101,7 +101,7 @@ class ProcessMeasure(Measure):
         self.metric.use_dataset(dataset)
 
 
-class TorchMeasure(Measure):
+class TorchMetricCollector(MetricCollector):
     """A metric of torchmetrics: updates a clone with each batch."""
 
     def __init__(self, name: str, metric: Any, inputs: Inputs) -> None:
@@ -110,10 +110,10 @@ class TorchMeasure(Measure):
         keep_local(self._metric)
         self._metric.reset()
 
-    def fresh(self, device: torch.device) -> Measure:
-        measure = TorchMeasure(self.name, self._template, self._inputs)
-        measure._metric.to(device)
-        return measure
+    def fresh(self, device: torch.device) -> MetricCollector:
+        collector = TorchMetricCollector(self.name, self._template, self._inputs)
+        collector._metric.to(device)
+        return collector
 
     def update(self, batch: Any, outputs: Any) -> None:
         arguments = self._inputs(batch, outputs)
@@ -129,7 +129,7 @@ class TorchMeasure(Measure):
         for part, saved in zip(parts_of(self._metric), state, strict=True):
             load_metric_state(part, saved)
 
-    def values(self, states: Sequence[Any], sharing: Sharing) -> dict[str, float]:
+    def values(self, states: Sequence[Any], sharding: Sharding) -> dict[str, float]:
         if not any(part["updates"] for state in states for part in state):
             return {}
         merged = copy.deepcopy(self._template).to(self._metric.device)
@@ -185,8 +185,8 @@ def preds_and_target(batch: Any, outputs: Any) -> tuple[Any, Any]:
     )
 
 
-def measures_of(metrics: Any, inputs: Inputs, owner: str = "MetricCallback") -> list[Measure]:
-    """Return a measure for each metric: one, a list, a dict by name, or a collection of torchmetrics.
+def collectors_of(metrics: Any, inputs: Inputs, owner: str = "MetricCallback") -> list[MetricCollector]:
+    """Return a collector for each metric: one, a list, a dict by name, or a collection of torchmetrics.
 
     Raises:
         ArgumentTypeError: Something else.
@@ -195,15 +195,15 @@ def measures_of(metrics: Any, inputs: Inputs, owner: str = "MetricCallback") -> 
     items = [(None, metrics)] if isinstance(metrics, Metric) or is_metric(metrics) else _items(metrics, owner)
     if not items:
         raise MisconfigurationException(f"{owner} got no metric.", expected="one or several.", fix=_FIX)
-    found: list[Measure] = []
+    found: list[MetricCollector] = []
     for given, metric in items:
         if isinstance(metric, Metric) and given is None:
-            found.append(ProcessMeasure(metric))
+            found.append(ProcessMetricCollector(metric))
         elif is_metric(metric):
-            found.append(TorchMeasure(str(given or name_of(metric)), metric, inputs))
+            found.append(TorchMetricCollector(str(given or name_of(metric)), metric, inputs))
         else:
             raise _no_metric(metric, given, owner)
-    names = [measure.name for measure in found if isinstance(measure, TorchMeasure)]
+    names = [collector.name for collector in found if isinstance(collector, TorchMetricCollector)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise MisconfigurationException(
