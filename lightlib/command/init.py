@@ -77,7 +77,7 @@ def write(folder: Path, template: str) -> list[Path]:
         near = closest(template, TEMPLATES, "classifier")
         where = "" if folder == Path() else f"{shlex.quote(str(folder))} "
         raise UnknownNameError("template", template, TEMPLATES, fix=f"lightlib init {where}--template {near}")
-    sources = sorted((_FOLDER / template).iterdir())
+    sources = sorted((*_FOLDER.glob(f".*{_ENDING}"), *(_FOLDER / template).iterdir()), key=lambda path: path.name)
     files = [folder / source.name.removesuffix(_ENDING) for source in sources]
     there = [path.name for path in files if os.path.lexists(path)]
     if there:

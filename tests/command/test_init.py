@@ -79,7 +79,7 @@ def test_each_template_is_a_whole_project(template):
 
 
 def test_the_templates_are_all_that_is_shipped():
-    assert {path.name for path in init._FOLDER.iterdir()} == {*init.TEMPLATES}
+    assert {path.name for path in init._FOLDER.iterdir()} == {*init.TEMPLATES, ".gitignore-tpl"}
     assert all(path.name.endswith(init._ENDING) for path in init._FOLDER.glob("*/*"))
 
 
