@@ -9,8 +9,8 @@ import pytest
 from tests.architecture.words import ROOT, findings
 
 PLACES = (
-    "lightlib", "lightlib_lightning", "tests", "scripts", "examples", "benchmarks", "docs", "changes", "README.md",
-    "CONTRIBUTING.md",
+    "lightlib", "lightlib_lightning", "tests", "scripts", "examples", "benchmarks", "docs", "changes", "packaging",
+    *(page.name for page in sorted(ROOT.glob("*.md"))),
 )  # fmt: skip
 
 PYTHON = '''"""{first}

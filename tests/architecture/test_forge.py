@@ -1,0 +1,45 @@
+"""The files for a forge: workflows call targets that exist, and name the Pythons that the metadata names."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from tests.architecture.rules import ROOT
+
+tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has none")
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_each_command_of_a_workflow_exists(path):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    for command in commands:
+        word, *arguments = command.split()
+        assert word in ("make", "python") or (ROOT / word).is_file(), command
+        assert word != "make" or arguments[0] in targets, command
+    assert all("timeout-minutes" in job for job in jobs.values())
+
+
+def test_the_pythons_are_those_of_the_metadata():
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    versions = [name.rpartition(" ")[2] for name in classifiers if re.search(r"Python :: 3\.\d+$", name)]
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    assert jobs["linux"]["strategy"]["matrix"]["python"] == versions
+
+
+def test_the_oldest_torch_is_that_of_the_range():
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    oldest = next(re.search(r">=([\d.]+)", text)[1] for text in dependencies if text.startswith("torch>="))
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    assert jobs["torch"]["strategy"]["matrix"]["torch"] == [f"torch=={oldest}.0", "torch"]
+
+
+@pytest.mark.parametrize("name", ["CITATION.cff", ".github/dependabot.yml", ".github/ISSUE_TEMPLATE/bug.yml"])
+def test_a_file_is_yaml(name):
+    assert yaml.safe_load((ROOT / name).read_text())
