@@ -37,7 +37,7 @@ CAMPAIGNS := $(addprefix campaign-,kill torchrun files disk corruption s3 layout
 OPTIONS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-times slow check bench bench-search clean compat-clients campaigns $(CAMPAIGNS)
+.PHONY: help demo test test-fast test-times slow check bench bench-search release clean compat-clients campaigns $(CAMPAIGNS)
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
@@ -51,6 +51,7 @@ help:
 	@echo 'make check   formatting, lint, types, architecture, pinned versions, subjects of commits'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make bench-search  measure what a trial of a search costs over its objective, and in its storage (ten minutes)'
+	@echo 'make release VERSION=0.2.0   check, build, install and tag a release; with DRY=1 all but the tag (RELEASING.md)'
 	@echo 'make clean   remove the environment and what the tools left'
 
 demo: $(VENV)/.examples
@@ -92,6 +93,9 @@ bench: $(VENV)/.examples
 
 bench-search: $(VENV)/.test
 	@$(BIN)/python -m benchmarks --only search ledger
+
+release: $(VENV)/.test
+	@$(BIN)/python scripts/release.py check $(VERSION) $(if $(DRY),--dry-run) $(OPTIONS)
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
