@@ -1,6 +1,7 @@
 # Written by scripts/typing_stubs.py --write.
 from lightlib import accelerators as accelerators, callbacks as callbacks, checkpoint as checkpoint, cli as cli, distributed as distributed, errors as errors, evaluation as evaluation, experiment as experiment, fabric as fabric, launch as launch, loggers as loggers, optim as optim, paths as paths, precision as precision, profilers as profilers, samplers as samplers, strategies as strategies, testing as testing
 from lightlib.callbacks.callback import Callback
+from lightlib.command.plot.inline import plot
 from lightlib.core.module.datamodule import DataModule, DataModule as LightningDataModule
 from lightlib.core.module.initialization import init_weights
 from lightlib.core.module.module import Module as LightningModule, Module
@@ -12,4 +13,4 @@ from lightlib.errors import InvalidHP, StopTraining
 from lightlib.fabric.fabric import Fabric
 from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.version import __version__
-__all__ = ['Callback', 'CombinedLoader', 'DataModule', 'Fabric', 'InvalidHP', 'LightningDataModule', 'LightningModule', 'Module', 'ParallelPlan', 'StopTraining', 'Trainer', '__version__', 'init_weights', 'isolate_rng', 'seed_everything', 'training_length']
+__all__ = ['Callback', 'CombinedLoader', 'DataModule', 'Fabric', 'InvalidHP', 'LightningDataModule', 'LightningModule', 'Module', 'ParallelPlan', 'StopTraining', 'Trainer', '__version__', 'init_weights', 'isolate_rng', 'plot', 'seed_everything', 'training_length']

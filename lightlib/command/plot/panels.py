@@ -101,7 +101,7 @@ def _stage(name: str) -> int:
     return (stage.lastindex or 1) - 1 if stage else 0
 
 
-def chosen(runs: Sequence[Run], patterns: Iterable[str]) -> list[str]:
+def chosen(runs: Sequence[Run], patterns: Iterable[str], option: str = "--metrics") -> list[str]:
     """Return the names of the metrics that match any of the patterns, in the order of the logs.
 
     A pattern, with ``*`` and ``?``, matches the name of a metric with or without its ``_step`` or ``_epoch``; if there
@@ -115,7 +115,7 @@ def chosen(runs: Sequence[Run], patterns: Iterable[str]) -> list[str]:
         fits = fits or [name for name in names if _fits(pattern, family(name))]
         if not fits:
             raise UnknownNameError(
-                "metric", pattern, names, fix="--metrics with one of these, or a pattern as 'val_*'."
+                "metric", pattern, names, fix=f"{option} with one of these, or a pattern as 'val_*'."
             )
         matched.update(fits)
     return [name for name in names if name in matched or not patterns]

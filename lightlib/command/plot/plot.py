@@ -65,17 +65,16 @@ def _listed(text: str) -> list[str]:
 def run(options: argparse.Namespace) -> int:
     """Draw the curves, and print the written paths and a summary."""
     _check(options)
-    runs = _read(options.runs)
+    runs = read_runs(options.runs)
     names = chosen(runs, options.metrics)
     panels, x = make_panels(runs, names, options.x)
     rows = summary(runs, names)
-    notes = [note for run in runs for note in run.notes] + _not_finite(rows)
+    notes = [note for run in runs for note in run.notes] + not_finite(rows)
     if "png" in options.format and len(panels) > picture.MOST_PANELS:
         notes.append(f"The PNG has the first {picture.MOST_PANELS} of {len(panels)} panels; choose with --metrics.")
     paths = _targets(options.output, runs, options.format)
 
-    run_names = [run.name for run in runs]
-    title = f"Learning curves of {', '.join(run_names) if len(runs) <= 3 else f'{len(runs)} runs'}"
+    run_names, title = [run.name for run in runs], title_of(runs)
     if "png" in paths:
         content = picture.draw_picture(title, run_names, panels, x, options.smooth)
         write(paths["png"], content, "--output DIR")
@@ -85,10 +84,15 @@ def run(options: argparse.Namespace) -> int:
 
     _print_table(rows, len(runs) > 1)
     for path in paths.values():
-        print(f"Wrote {_printable(path)}")
+        print(f"Wrote {printable(path)}")
     for note in notes:
-        print(f"Warning: {_printable(note)}", file=sys.stderr)
+        print(f"Warning: {printable(note)}", file=sys.stderr)
     return 0
+
+
+def title_of(runs: Sequence[Run]) -> str:
+    """Return the title of a picture."""
+    return f"Learning curves of {', '.join(run.name for run in runs) if len(runs) <= 3 else f'{len(runs)} runs'}"
 
 
 # Options
@@ -116,12 +120,13 @@ def _check(options: argparse.Namespace) -> None:
             ) from error
 
 
-def _read(given: Sequence[str]) -> list[Run]:
+def read_runs(given: Sequence[str]) -> list[Run]:
+    """Return the runs in folders and files, with a name for each; print how many a folder of runs has."""
     paths: dict[str, str] = {}
     for path in given:
         folders = find_runs(path)
         if folders != [path] and len(folders) > 1:
-            print(f"{len(folders)} runs in {_printable(path)}: {_printable(', '.join(_names(folders)))}")
+            print(f"{len(folders)} runs in {printable(path)}: {printable(', '.join(_names(folders)))}")
         paths.update({folder if is_url(folder) else os.path.realpath(folder): folder for folder in folders})
     runs = [read_run(path, name) for path, name in zip(paths.values(), _names(list(paths.values())), strict=True)]
     with_curves = [run for run in runs if run.curves]
@@ -174,7 +179,8 @@ def _targets(output: str | None, runs: Sequence[Run], formats: Sequence[str]) ->
 # Output
 
 
-def _not_finite(rows: Sequence[Row]) -> list[str]:
+def not_finite(rows: Sequence[Row]) -> list[str]:
+    """Return a note for each metric with values that are not finite."""
     return [
         f"{row.run}: {row.name} is not finite (NaN or infinite) at {len(row.not_finite)} of {len(row.points)} steps, "
         f"first at step {row.not_finite[0]}; its line has gaps there."
@@ -186,7 +192,7 @@ def _not_finite(rows: Sequence[Row]) -> list[str]:
 def _print_table(rows: Sequence[Row], several: bool) -> None:
     texts = 2 if several else 1  # columns of text, before those of numbers
     table = [
-        [_printable(cell) for cell in line[2 - texts :]] for line in (HEAD, *(row.cells() for row in rows[:_MOST_ROWS]))
+        [printable(cell) for cell in line[2 - texts :]] for line in (HEAD, *(row.cells() for row in rows[:_MOST_ROWS]))
     ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
@@ -196,6 +202,6 @@ def _print_table(rows: Sequence[Row], several: bool) -> None:
         print(f"… and {len(rows) - _MOST_ROWS} more; --metrics chooses some.")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return a text from a log with control characters escaped, so that a terminal obeys none."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
