@@ -44,3 +44,8 @@ def test_the_oldest_torch_is_that_of_the_range() -> None:
 @pytest.mark.parametrize("name", ["CITATION.cff", ".github/dependabot.yml", ".github/ISSUE_TEMPLATE/bug.yml"])
 def test_a_file_is_yaml(name: str) -> None:
     assert yaml.safe_load((ROOT / name).read_text())
+
+
+def test_the_description_is_the_first_line_of_the_readme() -> None:
+    description = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["description"]
+    assert (ROOT / "README.md").read_text().split("\n\n")[1] == f"**{description}**"
