@@ -82,19 +82,31 @@ def small_modules() -> list[SmallModule]:
         modules = found
 
 
-def tests_at_their_path() -> tuple[int, int]:
-    """Return how many tests/a/test_b.py have a lightlib/a/b.py or a lightlib/a/b, and how many files of tests exist.
+def module_of_tests(name: Path) -> Path:
+    """Return the module, without its extension, of a file of tests, if it has a module to itself: a/test_b.py has a/b.
 
     For tests/compat the package is lightlib_lightning.
     """
+    folder = ROOT / "lightlib" / name.parent
+    if name.parts[0] == "compat":
+        folder = ROOT / "lightlib_lightning" / name.parent.relative_to("compat")
+    return folder / name.stem.removeprefix("test_")
+
+
+def tests_at_their_path() -> tuple[int, int]:
+    """Return how many files of tests are at the path of what they test, and how many files of tests exist.
+
+    tests/a/test_b.py is at the path of lightlib/a/b.py and of the folder lightlib/a/b. Several files of one module are
+    in a folder of its name: tests/a/b/test_subject.py is at the path of lightlib/a/b.py. tests/distributed is no such
+    folder: the runs there are of many modules, and those of lightlib/distributed.py are in tests/test_distributed.py.
+    """
     names = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")]
-    tested = []
+    at_their_path = 0
     for name in names:
-        folder = ROOT / "lightlib" / name.parent
-        if name.parts[0] == "compat":
-            folder = ROOT / "lightlib_lightning" / name.parent.relative_to("compat")
-        tested.append(folder / name.stem.removeprefix("test_"))
-    return sum(path.is_dir() or path.with_suffix(".py").is_file() for path in tested), len(names)
+        module = module_of_tests(name)
+        of_module = module.parent.with_suffix(".py").is_file() and name.parts[0] != "distributed"
+        at_their_path += module.is_dir() or module.with_suffix(".py").is_file() or of_module
+    return at_their_path, len(names)
 
 
 def working_lines(path: Path) -> int:

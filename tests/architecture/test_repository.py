@@ -13,8 +13,8 @@ LEFT_BY_RUNS = {".ckpt", ".pt", ".log", ".prof", ".pid", ".lock", ".pyc", ".tmp"
 # Folders of tests that the package lacks, with their subject; those below them follow.
 OF_TESTS_ALONE = {
     "architecture": "the rules of the house", "benchmarks": "the folder benchmarks", "campaigns": "docs/campaigns.md",
-    "cli": "lightlib/cli.py, in processes", "compat/clients": "packages built on Lightning",
-    "compat/fabric": "Lightning's Fabric", "compat/names": "names of Lightning", "compat/plugins/programs": "programs",
+    "compat/clients": "packages built on Lightning", "compat/fabric": "Lightning's Fabric",
+    "compat/names": "names of Lightning", "compat/plugins/programs": "programs",
     "compat/programs": "programs for Lightning", "compatibility": "Lightning's API, from outside",
     "distributed": "runs in several processes", "docs": "the pages", "examples": "the folder examples",
     "mistakes": "messages of common mistakes", "packaging": "the folder packaging", "plugins": "plugins of pytest",
@@ -44,8 +44,17 @@ def folders_of_packages() -> set[str]:
     return folders("lightlib") | {"compat", *(f"compat/{name}" for name in folders("lightlib_lightning"))}
 
 
+def modules_of_packages() -> set[str]:
+    """Return the paths of the modules of both packages, without extension: one may have a folder of tests."""
+    ours, lightnings = (
+        {path.relative_to(ROOT / top).with_suffix("").as_posix() for path in (ROOT / top).rglob("*.py")}
+        for top in ("lightlib", "lightlib_lightning")
+    )
+    return ours | {f"compat/{name}" for name in lightnings}
+
+
 def test_folders_of_tests_follow_those_of_the_package() -> None:
-    ours, tests = folders_of_packages(), folders("tests")
+    ours, tests = folders_of_packages() | modules_of_packages(), folders("tests")
     alone = {name for name in tests - ours if not any(f"{name}/".startswith(f"{one}/") for one in OF_TESTS_ALONE)}
     assert not alone, (
         f"tests/{{{', '.join(sorted(alone))}}}: the package has no such folder; see CONTRIBUTING.md, Tests"
