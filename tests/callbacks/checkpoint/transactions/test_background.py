@@ -11,8 +11,8 @@ import pytest
 
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError
+from tests.callbacks.checkpoint.test_model_checkpoint import kept, lightnings, started
 from tests.callbacks.fake_trainer import FakeTrainer
-from tests.callbacks.test_model_checkpoint import kept, lightnings, started
 
 
 class SlowTrainer(FakeTrainer):
