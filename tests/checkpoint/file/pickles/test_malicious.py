@@ -39,7 +39,7 @@ TRUST = (
     "  Fix: if you trust the source of the file, pass trust=True to lightlib.checkpoint.load, or weights_only=False to "
     "fit and load_from_checkpoint; it may run any code."
 )
-SELF = "tests.checkpoint.test_malicious"
+SELF = "tests.checkpoint.file.pickles.test_malicious"
 
 
 def touched(*args, **kwargs):
