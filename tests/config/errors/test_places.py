@@ -13,7 +13,7 @@ from lightlib.config.errors.places import Places
 from lightlib.errors import MisconfigurationException
 from tests.cli.parts import PointsOfLine, SteepLine
 
-HERE = "tests.config.test_places"
+HERE = "tests.config.errors.test_places"
 
 
 class Picky(Callback):
