@@ -256,7 +256,7 @@ class TestCode:
         torch.save({"state_dict": Net().state_dict(), "other": Stranger()}, "a.ckpt")
         what = (
             "'a.ckpt' (*** bytes) has a Python object at ['other'] that can only be loaded by running code: "
-            "tests.core.resume.test_checkpoint_errors.Stranger."
+            "tests.core.resume.restore.test_checkpoint_errors.Stranger."
         )
         refuses("a.ckpt", what, PLAIN, TRUST)
 
