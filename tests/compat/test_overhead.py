@@ -8,7 +8,7 @@ import torch
 import lightlib
 from lightlib import compat
 from lightlib.conventions import LIGHTLIB, use
-from tests.core.run.test_overhead import Logs, data, fit, per_batch
+from tests.core.run.loop.test_overhead import Logs, data, fit, per_batch
 from tests.runs.plain import Net, quiet_trainer
 
 

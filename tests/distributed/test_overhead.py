@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import lightlib as L
-from tests.core.run.test_overhead import per_batch
+from tests.core.run.loop.test_overhead import per_batch
 from tests.processes.ranks import ranks
 from tests.runs.plain import Net, batches, quiet_trainer
 

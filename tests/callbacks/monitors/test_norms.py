@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from lightlib.callbacks import NormMonitor
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from tests.core.run.test_overhead import data, per_batch
+from tests.core.run.loop.test_overhead import data, per_batch
 from tests.runs.modules import Manual
 from tests.runs.plain import QUIET, Net, Rows, batches, quiet_trainer
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import lightlib as L
-from tests.core.run.test_overhead import data, in_memory, per_batch
+from tests.core.run.loop.test_overhead import data, in_memory, per_batch
 from tests.runs.plain import network
 
 
