@@ -1,4 +1,4 @@
-"""Every error states the problem, the expected value and the fix, for the Trainer or Fabric that a user calls."""
+"""Every error states the problem, the expected value and the fix, for the Trainer or for Fabric."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def programs_of_hooks() -> int:
 
 
 def programs_that_are_as_lightning() -> int:
-    return programs_of_hooks() - len(importlib.import_module("tests.compat.test_hook_order").OTHER_PLACE)
+    return programs_of_hooks() - len(importlib.import_module("tests.compat.order.test_hook_order").OTHER_PLACE)
 
 
 def configurations_of_the_kill_campaign() -> int:

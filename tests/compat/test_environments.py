@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lightlib import report
+from lightlib import compat, report
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import free_port
 
@@ -48,6 +48,13 @@ LAUNCHED = {
         (4, 3, 0, 3, "10.0.0.1", 29503),
     ),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def as_lightning():
+    compat.install()
+    yield
+    compat.uninstall()
 
 
 def environments():
