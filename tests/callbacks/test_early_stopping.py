@@ -7,12 +7,13 @@ import math
 import pytest
 import torch
 
-from lightlib.callbacks import EarlyStopping
+from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.callbacks.early_stopping import EarlyStoppingReason
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.fake_trainer import FakeTrainer
+from tests.callbacks.line import Line, line_trainer, names
 
 
 @pytest.fixture
@@ -199,3 +200,48 @@ def test_state_goes_on_and_patience_may_change():
     resumed.load_state_dict(callback.state_dict())
     assert stopped_after(resumed, [1, 1, 1]) == 2
     assert resumed.state_key == "EarlyStopping{'monitor': 'm', 'mode': 'min'}"
+
+
+class TestEarlyStopping:
+    def test_stops(self, tmp_path):
+        callback = EarlyStopping("val_loss", patience=2)
+        run = line_trainer(tmp_path, callback, max_epochs=10)
+        run.fit(Line([1, 2, 3, 4]))
+        assert run.current_epoch == 3
+        assert callback.stopped_epoch == 2
+        assert callback.wait_count == 2
+
+    def test_not_before_min_epochs(self, tmp_path):
+        run = line_trainer(tmp_path, EarlyStopping("val_loss", patience=1), max_epochs=10, min_epochs=5)
+        run.fit(Line())
+        assert run.current_epoch == 5
+
+    def test_within_an_epoch(self, tmp_path):
+        run = line_trainer(tmp_path, EarlyStopping("val_loss", patience=1), val_check_interval=1)
+        run.fit(Line())
+        assert run.global_step == 2
+
+    def test_counts_as_without_interruption(self, tmp_path):
+        """The checkpoint between the validation and the end of the epoch."""
+        whole = EarlyStopping("val_loss", patience=10)
+        line_trainer(tmp_path, whole, max_epochs=3).fit(Line([1, 2, 3]))
+        saver = ModelCheckpoint(tmp_path / "kept", every_n_train_steps=4, save_top_k=-1)
+        line_trainer(tmp_path, EarlyStopping("val_loss", patience=10), saver, max_epochs=2).fit(Line([1, 2]))
+        resumed = EarlyStopping("val_loss", patience=10)
+        other = ModelCheckpoint(tmp_path / "kept", every_n_train_steps=4, save_top_k=-1)
+        path = tmp_path / "kept" / "epoch=0-step=4.ckpt"
+        line_trainer(tmp_path, resumed, other, max_epochs=3).fit(Line([2, 3]), ckpt_path=path)
+        assert resumed.wait_count == whole.wait_count == 2
+        assert resumed.best_score == 1
+
+
+def test_early_stopping_and_checkpoint_see_what_the_module_logs_at_the_end_of_the_epoch(tmp_path):
+    class Late(Line):
+        def on_train_epoch_end(self):
+            self.log("late", float(self.current_epoch))
+
+    stop, save = EarlyStopping("late", patience=1), ModelCheckpoint(tmp_path, monitor="late", mode="max")
+    run = line_trainer(tmp_path, stop, save)
+    run.fit(Late())
+    assert run.current_epoch == 2
+    assert names(save) == ["epoch=1-step=8.ckpt"]

@@ -15,6 +15,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import LightlibWarning
 from lightlib.schedulers import NUM_EPOCHS, TOTAL_UPDATE_STEPS, UPDATE_STEPS_PER_EPOCH
 from tests.callbacks.fake_trainer import FakeTrainer
+from tests.callbacks.line import Line, line_trainer
 from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer
 
 AUTOMATIC = SimpleNamespace(automatic_optimization=True)
@@ -254,3 +255,11 @@ def test_a_given_number_of_steps_needs_no_steps_of_an_epoch():
     trainer = quiet_trainer(max_epochs=-1, max_steps=7)
     trainer.fit(module, Unsized(batches(5)))
     assert trainer.lr_scheduler_configs[0].scheduler.total_steps == 7
+
+
+def test_gradient_accumulation_scheduler(tmp_path):
+    steps = []
+    watch = LambdaCallback(on_train_epoch_end=lambda trainer, module: steps.append(trainer.global_step))
+    run = line_trainer(tmp_path, GradientAccumulationScheduler({1: 2, 2: 4}), watch)
+    run.fit(Line())
+    assert steps == [4, 6, 7]

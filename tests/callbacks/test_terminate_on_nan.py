@@ -11,6 +11,7 @@ from lightlib.callbacks import TerminateOnNaN
 from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
 from tests.callbacks.fake_trainer import FakeTrainer
+from tests.callbacks.line import Line, line_trainer
 
 
 def look(loss, step=0, module=None, dtype=torch.float32, **arguments):
@@ -69,3 +70,10 @@ def test_refused():
         TerminateOnNaN(0)
     with pytest.raises(ArgumentTypeError, match=r"check_every_n_steps=1.5"):
         TerminateOnNaN(1.5)
+
+
+def test_terminate_on_nan(tmp_path):
+    model = Line(bad_batch=5)
+    with pytest.raises(NonFiniteLossError, match="The loss is nan at epoch 1, batch 1, global step 5"):
+        line_trainer(tmp_path, TerminateOnNaN()).fit(model)
+    assert model.layer.weight.isfinite().all()

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from lightlib.callbacks import Timer
+from lightlib.callbacks import LambdaCallback, Timer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.callbacks.fake_trainer import FakeTrainer
+from tests.callbacks.line import Line, line_trainer
 
 
 class Clock:
@@ -129,3 +130,15 @@ def test_goes_on_over_calls_of_fit_and_stops_at_once_when_it_is_over(clock):
 
 def test_key_of_lightning():
     assert Timer().state_key == "Timer"
+
+
+class TestTimer:
+    def test_stops(self, tmp_path):
+        timer = Timer(timedelta(seconds=0.2))
+        run = line_trainer(
+            tmp_path, timer, LambdaCallback(on_train_batch_end=lambda *_: time.sleep(0.03)), max_epochs=-1, max_steps=-1
+        )
+        run.fit(Line())
+        assert timer.time_elapsed() >= 0.2
+        assert timer.time_elapsed("validate") > 0
+        assert 0 < run.global_step < 50

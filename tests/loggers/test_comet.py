@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lightlib.errors import MisconfigurationException
-from lightlib.loggers import CometLogger, DummyExperiment
+from lightlib.loggers import CometLogger, DummyExperiment, WandbLogger
 from lightlib.report import rank_zero_only
 
 
@@ -96,3 +96,19 @@ def test_each_run_has_a_folder_which_is_found_again(comet, tmp_path):
     logger.prepare()
     assert logger.run_dir(str(tmp_path)) == str(tmp_path / "p" / "new key")
     assert repr(logger) == "CometLogger(api_key='***', project='p', experiment_key='new key')"
+
+
+def test_wandb_and_comet_go_on_with_the_same_run():
+    assert WandbLogger().state_dict() == {}
+    for kind, argument in ((WandbLogger, "id"), (CometLogger, "experiment_key")):
+        state = kind(**{argument: "r"}).state_dict()
+        assert state == {argument: "r"}
+        logger = kind()
+        logger.load_state_dict(state)
+        assert logger.version == "r"
+        given = kind(**{argument: "mine"})
+        given.load_state_dict(state)
+        assert given.version == "mine"
+    new = CometLogger(mode="create")
+    new.load_state_dict({"experiment_key": "r"})
+    assert new.version is None

@@ -106,3 +106,53 @@ def test_no_loggers():
     assert not fanout
     for call in CALLS:
         getattr(fanout, call[0])(*call[1:])
+
+
+class TestFanout:
+    class Counts(DummyLogger):
+        def __init__(self):
+            super().__init__()
+            self.count = 0
+
+        def state_dict(self):
+            return {"count": self.count}
+
+        def load_state_dict(self, state_dict):
+            self.count = state_dict["count"]
+
+    class Broken(Counts):
+        def state_dict(self):
+            raise OSError("no")
+
+        load_state_dict = start_anew = state_dict
+
+    def test_by_class_and_place(self):
+        one, two = self.Counts(), self.Counts()
+        one.count, two.count = 1, 2
+        states = Fanout([one, DummyLogger(), two]).state_dict()
+        assert states == [
+            {"logger": "Counts", "state": {"count": 1}},
+            {"logger": "DummyLogger", "state": {}},
+            {"logger": "Counts", "state": {"count": 2}},
+        ]
+        again = [DummyLogger(), self.Counts(), self.Counts(), self.Counts()]
+        Fanout(again).load_state_dict(states)
+        assert [logger.count for logger in again[1:]] == [1, 2, 0]
+
+    @pytest.mark.parametrize("states", [None, [], [3], [{"logger": "Counts"}], [{"logger": "Counts", "state": {}}]])
+    def test_nothing_to_go_on_with(self, states):
+        logger = self.Counts()
+        Fanout([logger]).load_state_dict(states)
+        assert logger.count == 0
+
+    def test_a_logger_that_fails_ends_nothing(self):
+        counts = self.Counts()
+        fanout = Fanout([self.Broken(), counts])
+        with pytest.warns(LightlibWarning, match=r"Broken.state_dict raised OSError: no"):
+            states = fanout.state_dict()
+        states[0]["state"], states[1]["state"]["count"] = {"count": 3}, 4
+        with pytest.warns(LightlibWarning, match=r"Broken.load_state_dict raised"):
+            fanout.load_state_dict(states)
+        with pytest.warns(LightlibWarning, match=r"Broken.start_anew raised"):
+            fanout.start_anew()
+        assert counts.count == 4

@@ -13,7 +13,7 @@ from lightlib.callbacks.checkpoint.gc import sweep
 from lightlib.checkpoint.storage import filesystem
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from tests.callbacks.test_callbacks_in_a_run import Line
+from tests.callbacks.line import Line
 
 
 def run(folder, *callbacks, losses, epochs=None, **arguments):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import os
 
-from lightlib.callbacks import OnExceptionCheckpoint
+import pytest
+import torch
+
+from lightlib.callbacks import OnExceptionCheckpoint, TerminateOnNaN
+from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
 from lightlib.errors import ArgumentTypeError
 from tests.callbacks.fake_trainer import FakeTrainer
+from tests.callbacks.line import Line, line_trainer
 
 
 def test_saves_and_a_later_good_end_removes(tmp_path):
@@ -36,3 +41,13 @@ def test_only_while_training(tmp_path):
 def test_refused(filename):
     with pytest.raises(ArgumentTypeError, match=r"filename=.*\n.*not empty"):
         OnExceptionCheckpoint("folder", filename)
+
+
+class TestOnExceptionCheckpoint:
+    def test_saves(self, tmp_path):
+        callback = OnExceptionCheckpoint(tmp_path)
+        with pytest.raises(NonFiniteLossError):
+            line_trainer(tmp_path, callback, TerminateOnNaN()).fit(Line(bad_batch=2))
+        assert torch.load(callback.ckpt_path, weights_only=True)["global_step"] == 2
+        line_trainer(tmp_path, callback).fit(Line(), ckpt_path=callback.ckpt_path)
+        assert not os.path.exists(callback.ckpt_path)
