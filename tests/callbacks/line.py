@@ -1,4 +1,4 @@
-"""A module of one weight whose validations report given values, and a Trainer of its runs."""
+"""A module of one weight that logs given values after its validations, and a Trainer of its runs."""
 
 from __future__ import annotations
 

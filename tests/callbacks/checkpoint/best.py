@@ -1,4 +1,4 @@
-"""A fit whose second of four epochs is the best, and the weights of a plain loop."""
+"""A fit of four epochs, of which the second is the best, and the weights of a plain loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of an attempt whose command may not restart."""
+"""The end of an attempt of a command that may not restart."""
 
 from __future__ import annotations
 
