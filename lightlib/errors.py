@@ -15,11 +15,13 @@ InvalidHP (Exception)                              code of a trial raises it: it
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 __all__ = [
     "FOLDERS",
@@ -35,13 +37,22 @@ __all__ = [
     "SIGTERMException",
     "StopTraining",
     "UnknownNameError",
+    "check_flag",
+    "check_int",
+    "check_number",
+    "check_type",
+    "check_word",
     "closest",
     "is_ours",
     "nearest",
     "owned_by",
     "owner",
     "shown",
+    "wrong_type",
+    "wrong_value",
 ]
+
+T = TypeVar("T")
 
 # The packages of this distribution: their code is no user's.
 PACKAGES = ("lightlib", "lightlib_lightning")
@@ -184,6 +195,139 @@ def shown(value: object) -> str:
     if text.startswith("<") and " at 0x" in text:  # object's own repr shows no more than the type
         return f"an object of type {type(value).__name__}"
     return f"{text[:80]} ({type(value).__name__})"
+
+
+def wrong_type(
+    owner: object, name: str, value: object, expected: str, example: object = "", *, fix: str = ""
+) -> ArgumentTypeError:
+    """Return the error for an argument of the wrong type.
+
+    Args:
+        owner: The class or function that has the argument.
+        name: The argument.
+        value: Its value.
+        expected: The valid types, without the period.
+        example: A valid value, as it is written in code.
+        fix: What to write instead. Default: the owner, called with the example.
+
+    Example:
+        >>> print(wrong_type("Text", "text", 5, "a string", "'five'"))
+        Text(text=5 (int)).
+          Expected: a string.
+          Fix: Text(text='five')
+    """
+    fix = fix or f"{owner}({name}={example})"
+    return ArgumentTypeError(f"{owner}({name}={shown(value)}).", expected=f"{expected}.", fix=fix)
+
+
+def wrong_value(
+    owner: object, name: str, value: object, expected: str, example: object = "", *, fix: str = ""
+) -> MisconfigurationException:
+    """Return the error for an argument of the right type with an invalid value; for the arguments see `wrong_type`."""
+    what = f"{owner}({name}={' '.join(repr(value).split())[:80]})."
+    return MisconfigurationException(what, expected=f"{expected}.", fix=fix or f"{owner}({name}={example})")
+
+
+def check_type(
+    owner: object, name: str, value: T, types: Any, expected: str, example: object = "", *, fix: str = ""
+) -> T:
+    """Return an argument that is an instance of `types`: a type, a union or a tuple of types.
+
+    Raises:
+        ArgumentTypeError: It is not.
+
+    Example:
+        >>> check_type("Logger", "prefix", "run", str | None, "a string, or None", "'run'")
+        'run'
+    """
+    if not isinstance(value, types):
+        raise wrong_type(owner, name, value, expected, example, fix=fix)
+    return value
+
+
+def check_flag(owner: object, name: str, value: T, example: object = True, *, fix: str = "") -> T:
+    """Return an argument that is True or False.
+
+    Raises:
+        ArgumentTypeError: It is not.
+
+    Example:
+        >>> check_flag("LearningRateMonitor", "largest_group", False)
+        False
+    """
+    return check_type(owner, name, value, bool, "True or False", example, fix=fix)
+
+
+def check_int(
+    owner: object, name: str, value: T, least: int, *, meaning: str = "", example: object = None, fix: str = ""
+) -> T:
+    """Return an argument that is an int of at least `least`; a bool is none.
+
+    Args:
+        owner: The class or function that has the argument.
+        name: The argument.
+        value: Its value.
+        least: The smallest valid number.
+        meaning: Added to the valid range in the error.
+        example: A valid value, as it is written in code. Default: the smallest one above 0.
+        fix: What to write instead. Default: the owner, called with the example.
+
+    Raises:
+        ArgumentTypeError: It is no int.
+        MisconfigurationException: It is less.
+
+    Example:
+        >>> check_int("EarlyStopping", "patience", 3, 0)
+        3
+    """
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if is_int and cast("int", value) >= least:
+        return value
+    example = max(least, 1) if example is None else example
+    raise (wrong_value if is_int else wrong_type)(owner, name, value, f"an int >= {least}{meaning}", example, fix=fix)
+
+
+def check_number(
+    owner: object, name: str, value: T, *, least: float | None = None, above: float | None = None,
+    most: float | None = None, below: float | None = None, meaning: str = "", example: object = 1, fix: str = "",
+) -> T:  # fmt: skip
+    """Return an argument that is an int or a float within bounds; a bool is none, and NaN is within none.
+
+    Args and errors are those of `check_int`; `above` and `below` exclude the bound, and ``below=math.inf`` infinity.
+
+    Example:
+        >>> check_number("AdamW", "momentum", 0.9, least=0, below=1)
+        0.9
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = cast("float", value)
+    fits = is_number and (least is None or number >= least) and (above is None or number > above)
+    if fits and (most is None or number <= most) and (below is None or number < below):
+        return value
+    bounds = ((">=", least), (">", above), ("<=", most), ("<", below))
+    limits = " and ".join(f"{sign} {bound}" for sign, bound in bounds if bound not in (None, math.inf))
+    expected = f"a {'finite ' if below == math.inf else ''}number {limits}{meaning}"
+    raise (wrong_value if is_number else wrong_type)(owner, name, value, expected, example, fix=fix)
+
+
+def check_word(owner: object, name: str, value: T, known: Iterable[str], *, example: str = "", fix: str = "") -> T:
+    """Return an argument that is one of several words; the example of the fix is the first one by default.
+
+    Raises:
+        ArgumentTypeError: It is no string.
+        UnknownNameError: It is none of them; the error suggests the nearest one.
+
+    Example:
+        >>> check_word("get_scheduler", "decay", "cosine", ("linear", "cosine"))
+        'cosine'
+    """
+    words = tuple(known)
+    fix = fix or f"{owner}({name}={example or words[0]!r})"
+    if not isinstance(value, str):
+        raise wrong_type(owner, name, value, f"one of {', '.join(map(repr, words))}", fix=fix)
+    if value not in words:
+        raise UnknownNameError(f"{name} of {owner}", value, words, fix=fix)
+    return value
 
 
 def closest(name: str, known: Iterable[str], otherwise: str = "") -> str:

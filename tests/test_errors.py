@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
 import pickle
 import re
 import threading
+from collections.abc import Callable
 
 import pytest
 from torch.utils.data import DataLoader, DistributedSampler
@@ -24,9 +27,16 @@ from lightlib.errors import (
     SIGTERMException,
     StopTraining,
     UnknownNameError,
+    check_flag,
+    check_int,
+    check_number,
+    check_type,
+    check_word,
     nearest,
     owned_by,
     owner,
+    wrong_type,
+    wrong_value,
 )
 from lightlib.fabric import refusals
 from lightlib.strategies import MeshStrategy
@@ -166,3 +176,112 @@ def test_the_owner_is_that_of_the_block_and_of_the_thread():
         assert owner() is refusals.OWNER
     assert seen == [TRAINER]
     assert owner() is TRAINER
+
+
+def refusal(check, *arguments, **options):
+    """The type and the three parts of the error of a check."""
+    with pytest.raises(MisconfigurationException) as raised:
+        check("Owner", "name", *arguments, **options)
+    what, expected, fix = str(raised.value).splitlines()
+    return type(raised.value), what, expected.removeprefix("  Expected: "), fix.removeprefix("  Fix: ")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "what"),
+    [
+        (wrong_type, ArgumentTypeError, "Owner(name=5 (int))."),
+        (wrong_value, MisconfigurationException, "Owner(name=5)."),
+    ],
+)
+def test_made_errors_have_three_parts(make, kind, what):
+    error = make("Owner", "name", 5, "a string", "'text'")
+    assert type(error) is kind
+    assert str(error).splitlines() == [what, "  Expected: a string.", "  Fix: Owner(name='text')"]
+    assert str(make("Owner", "name", 5, "a string", fix="leave it out.")).endswith("Fix: leave it out.")
+
+
+def test_the_value_in_a_made_error_is_short_and_on_one_line():
+    first, *rest = str(wrong_value("Owner", "name", ["x" * 100, 2], "less", 1)).splitlines()
+    assert first == f"Owner(name={str(['x' * 100])[:80]})."
+    assert len(rest) == 2
+
+
+@pytest.mark.parametrize("value", [0, 1, 2**70])
+def test_an_int_within_bounds_is_returned(value):
+    assert check_int("Owner", "name", value, 0) is value
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", None])
+def test_no_int(value):
+    kind, what, expected, fix = refusal(check_int, value, 1, meaning=", or None for all")
+    assert (kind, expected, fix) == (ArgumentTypeError, "an int >= 1, or None for all.", "Owner(name=1)")
+    assert what == f"Owner(name={value!r} ({type(value).__name__}))."
+
+
+def test_an_int_out_of_bounds():
+    assert refusal(check_int, 1, 2) == (MisconfigurationException, "Owner(name=1).", "an int >= 2.", "Owner(name=2)")
+    assert refusal(check_int, -1, 0, example=10)[3] == "Owner(name=10)"
+    assert refusal(check_int, -1, 0, fix="leave it out.")[3] == "leave it out."
+
+
+@pytest.mark.parametrize(
+    ("bounds", "within", "outside", "expected"),
+    [
+        ({"least": 0}, [0, 0.0, 3, math.inf], [-1, -1e-9, math.nan], "a number >= 0."),
+        ({"above": 0}, [1e-9, 1, math.inf], [0, 0.0, -1, math.nan], "a number > 0."),
+        ({"least": 0, "most": 1}, [0, 0.5, 1], [-0.1, 1.1, math.nan], "a number >= 0 and <= 1."),
+        ({"least": 0, "below": 1}, [0, 0.999], [1, 1.0, -1], "a number >= 0 and < 1."),
+        ({"above": 1, "below": math.inf}, [1.5, 4], [1, math.inf, math.nan], "a finite number > 1."),
+    ],
+)
+def test_a_number_within_bounds(bounds, within, outside, expected):
+    for value in within:
+        assert check_number("Owner", "name", value, **bounds) is value
+    for value in outside:
+        kind, what, text, fix = refusal(check_number, value, **bounds, example=0.5)
+        assert (kind, what, text, fix) == (
+            MisconfigurationException,
+            f"Owner(name={value!r}).",
+            expected,
+            "Owner(name=0.5)",
+        )
+    for value in (True, "0.5", None):
+        assert refusal(check_number, value, **bounds)[::2] == (ArgumentTypeError, expected)
+
+
+def test_a_flag_is_a_bool():
+    assert check_flag("Owner", "name", False) is False
+    assert refusal(check_flag, 1) == (ArgumentTypeError, "Owner(name=1 (int)).", "True or False.", "Owner(name=True)")
+
+
+@pytest.mark.parametrize(
+    ("types", "right", "wrong"),
+    [
+        (str | None, ["text", None], 5),
+        ((str, os.PathLike), ["text", os.path.curdir], None),
+        (Callable | None, [len, None], "len"),
+    ],
+)
+def test_a_type_of_several(types, right, wrong):
+    for value in right:
+        assert check_type("Owner", "name", value, types, "one of them") is value
+    kind, what, expected, fix = refusal(check_type, wrong, types, "one of them", "'text'")
+    assert (kind, expected, fix) == (ArgumentTypeError, "one of them.", "Owner(name='text')")
+    assert what == f"Owner(name={wrong!r} ({type(wrong).__name__}))."
+
+
+def test_a_word_of_several():
+    words = {"linear": 1, "cosine": 2}
+    assert check_word("Owner", "name", "cosine", words) == "cosine"
+    assert refusal(check_word, "cosin", words) == (
+        UnknownNameError,
+        "Unknown name of Owner 'cosin'. Did you mean 'cosine'?",
+        "one of 'cosine', 'linear'.",
+        "Owner(name='linear')",
+    )
+    assert refusal(check_word, "cosin", words, example="cosine")[3] == "Owner(name='cosine')"
+    assert refusal(check_word, ["cosine"], words)[:3] == (
+        ArgumentTypeError,
+        "Owner(name=['cosine'] (list)).",
+        "one of 'linear', 'cosine'.",
+    )
