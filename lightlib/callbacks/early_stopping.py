@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.direction import Direction
 from lightlib.callbacks.monitored import check_monitor, final_at_epoch_end, missing, validates
+from lightlib.errors import check_int
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -93,14 +93,8 @@ class EarlyStopping(Callback):
         check_monitor("EarlyStopping", monitor)
         self.monitor = monitor
         self._direction = Direction("EarlyStopping", monitor, mode)
-        check_int(
-            "EarlyStopping",
-            "patience",
-            patience,
-            0,
-            fix="EarlyStopping(…, patience=3)",
-            meaning=": the checks without improvement that end the run",
-        )
+        meaning = ": the checks without improvement that end the run"
+        check_int("EarlyStopping", "patience", patience, 0, meaning=meaning, example=3)
         self.min_delta = min_delta
         self.patience = patience
         self.verbose = verbose

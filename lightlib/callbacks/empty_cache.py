@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
+from lightlib.errors import check_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable

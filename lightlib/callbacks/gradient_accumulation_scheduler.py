@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import MisconfigurationException, wrong_type, wrong_value
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -77,18 +77,13 @@ class GradientAccumulationScheduler(Callback):
 
 
 def _check(scheduling: object) -> None:
-    fix = "GradientAccumulationScheduler({0: 8, 4: 4}): 8 batches per step, 4 from epoch 4 on."
+    owner = "GradientAccumulationScheduler"
+    fix = f"{owner}({{0: 8, 4: 4}}): 8 batches per step, 4 from epoch 4 on."
     numbers = [*scheduling, *scheduling.values()] if isinstance(scheduling, Mapping) else [None]
     if any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
-        raise ArgumentTypeError(
-            f"GradientAccumulationScheduler(scheduling={scheduling!r}).",
-            expected="a dict from epochs to numbers of batches, all of them ints.",
-            fix=fix,
-        )
+        expected = "a dict from epochs to numbers of batches, all of them ints"
+        raise wrong_type(owner, "scheduling", scheduling, expected, fix=fix)
     assert isinstance(scheduling, Mapping)
     if not scheduling or min(scheduling) < 0 or min(scheduling.values()) < 1:
-        raise MisconfigurationException(
-            f"GradientAccumulationScheduler(scheduling={scheduling!r}).",
-            expected="at least one entry, epochs >= 0 and numbers of batches >= 1.",
-            fix=fix,
-        )
+        expected = "at least one entry, epochs >= 0 and numbers of batches >= 1"
+        raise wrong_value(owner, "scheduling", scheduling, expected, fix=fix)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, nearest
+from lightlib.errors import ArgumentTypeError, check_type, nearest
 
 _HOOKS = tuple(
     name
@@ -39,10 +39,6 @@ class LambdaCallback(Callback):
                     expected=f"one of {', '.join(_HOOKS)}.",
                     fix="use the name of a hook, LambdaCallback(on_train_start=lambda trainer, pl_module: …).",
                 )
-            if not callable(function):
-                raise ArgumentTypeError(
-                    f"LambdaCallback({name}={function!r}).",
-                    expected="something that can be called with what the hook gets.",
-                    fix=f"LambdaCallback({name}=lambda *arguments: …)",
-                )
+            expected = "a function with the arguments of the hook"
+            check_type("LambdaCallback", name, function, Callable, expected, "lambda *arguments: …")
             setattr(self, name, function)

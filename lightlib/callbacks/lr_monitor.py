@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_receiver
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, check_flag, check_word
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -60,19 +60,9 @@ class LearningRateMonitor(Callback):
         largest_group: bool = False,
     ) -> None:
         super().__init__()
-        if logging_interval not in (None, "step", "epoch"):
-            raise UnknownNameError(
-                "logging_interval",
-                logging_interval,
-                ("epoch", "step"),
-                fix='LearningRateMonitor(logging_interval="step")',
-            )
-        if not isinstance(largest_group, bool):
-            raise ArgumentTypeError(
-                f"LearningRateMonitor(largest_group={largest_group!r}).",
-                expected="True or False.",
-                fix="LearningRateMonitor(largest_group=True)",
-            )
+        if logging_interval is not None:
+            check_word("LearningRateMonitor", "logging_interval", logging_interval, ("step", "epoch"))
+        check_flag("LearningRateMonitor", "largest_group", largest_group)
         self.logging_interval = logging_interval
         self.log_momentum = log_momentum
         self.log_weight_decay = log_weight_decay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightlib.callbacks.arguments import check_int
+from lightlib.errors import check_int
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest
+from lightlib.errors import MisconfigurationException, UnknownNameError, nearest, wrong_type
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -41,7 +41,7 @@ def check_monitor(owner: str, monitor: object) -> None:
     Example:
         >>> check_monitor("EarlyStopping", ["a", "b"])
         Traceback (most recent call last):
-        lightlib.errors.ArgumentTypeError: EarlyStopping(monitor=['a', 'b']).
+        lightlib.errors.ArgumentTypeError: EarlyStopping(monitor=['a', 'b'] (list)).
           Expected: the name of one metric, as a string.
           Fix: one callback for each: callbacks=[EarlyStopping(monitor='a'), EarlyStopping(monitor='b')]
     """
@@ -49,11 +49,8 @@ def check_monitor(owner: str, monitor: object) -> None:
         return
     names = [name for name in monitor if isinstance(name, str)] if isinstance(monitor, (list, tuple)) else []
     several = ", ".join(f"{owner}(monitor={name!r})" for name in names)
-    raise ArgumentTypeError(
-        f"{owner}(monitor={monitor!r}).",
-        expected="the name of one metric, as a string.",
-        fix=f"one callback for each: callbacks=[{several}]" if several else f'{owner}(monitor="val_loss")',
-    )
+    fix = f"one callback for each: callbacks=[{several}]" if several else f'{owner}(monitor="val_loss")'
+    raise wrong_type(owner, "monitor", monitor, "the name of one metric, as a string", fix=fix)
 
 
 def validates(trainer: Trainer) -> bool:

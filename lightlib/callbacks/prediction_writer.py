@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import check_word
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -60,13 +60,7 @@ class BasePredictionWriter(Callback):
     def __init__(self, write_interval: Literal["batch", "epoch", "batch_and_epoch"] = "batch") -> None:
         super().__init__()
         values = [interval.value for interval in WriteInterval]
-        if write_interval not in values:
-            raise MisconfigurationException(
-                f"{type(self).__name__}(write_interval={write_interval!r}).",
-                expected=f"one of {', '.join(map(repr, values))}.",
-                fix='write_interval="batch"',
-            )
-        self.interval = WriteInterval(write_interval)
+        self.interval = WriteInterval(check_word(type(self).__name__, "write_interval", write_interval, values))
 
     def write_on_batch_end(
         self,

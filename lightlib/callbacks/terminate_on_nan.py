@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import LightlibError
+from lightlib.errors import LightlibError, check_int
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -44,9 +43,7 @@ class TerminateOnNaN(Callback):
 
     def __init__(self, check_every_n_steps: int = 1) -> None:
         super().__init__()
-        check_int(
-            "TerminateOnNaN", "check_every_n_steps", check_every_n_steps, 1, "TerminateOnNaN(check_every_n_steps=10)"
-        )
+        check_int("TerminateOnNaN", "check_every_n_steps", check_every_n_steps, 1, example=10)
         self.check_every_n_steps = check_every_n_steps
 
     def on_before_backward(self, trainer: Trainer, pl_module: Module, loss: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import lazy, report
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, UnknownNameError, check_word, wrong_type, wrong_value
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -48,8 +48,7 @@ class Timer(Callback):
         verbose: bool = True,
     ) -> None:
         super().__init__()
-        if interval not in ("step", "epoch"):
-            raise UnknownNameError("interval", interval, ("step", "epoch"), fix='Timer(…, interval="step")')
+        check_word("Timer", "interval", interval, ("step", "epoch"))
         self.duration = _seconds(duration)
         self.interval = interval
         self.verbose = verbose
@@ -158,11 +157,8 @@ def _seconds(duration: str | timedelta | Mapping[str, float] | None) -> float | 
     if isinstance(duration, str):
         match = re.fullmatch(r"(\d+):(\d+):(\d+):(\d+)", duration.strip())
         if match is None:
-            raise MisconfigurationException(
-                f"Timer(duration={duration!r}).",
-                expected='days, hours, minutes and seconds as "DD:HH:MM:SS".',
-                fix='Timer("00:12:00:00") for twelve hours, or a timedelta.',
-            )
+            expected = 'days, hours, minutes and seconds as "DD:HH:MM:SS"'
+            raise wrong_value("Timer", "duration", duration, expected, '"00:12:00:00"')
         days, hours, minutes, seconds = map(int, match.groups())
         length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     elif isinstance(duration, Mapping):
@@ -175,17 +171,10 @@ def _seconds(duration: str | timedelta | Mapping[str, float] | None) -> float | 
                 fix='Timer({"hours": 12})',
             ) from error
     if not isinstance(length, timedelta):
-        raise ArgumentTypeError(
-            f"Timer(duration={duration!r}).",
-            expected='"DD:HH:MM:SS", a timedelta, or its arguments as a dict.',
-            fix="Timer(timedelta(hours=12))",
-        )
+        expected = '"DD:HH:MM:SS", a timedelta, or its arguments as a dict'
+        raise wrong_type("Timer", "duration", duration, expected, "timedelta(hours=12)")
     if length < timedelta(0):
-        raise MisconfigurationException(
-            f"Timer(duration={duration!r}).",
-            expected="a duration that is not negative.",
-            fix="Timer(timedelta(hours=12))",
-        )
+        raise wrong_value("Timer", "duration", duration, "a duration that is not negative", "timedelta(hours=12)")
     return length.total_seconds()
 
 

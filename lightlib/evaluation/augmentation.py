@@ -9,7 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import (
+    ArgumentTypeError,
+    MisconfigurationException,
+    UnknownNameError,
+    check_type,
+    check_word,
+    shown,
+    wrong_type,
+    wrong_value,
+)
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 from lightlib.tree import map_tensors, tensors_in
 
@@ -63,22 +72,11 @@ class TestTimeAugmentation(Callback):
     ) -> None:
         super().__init__()
         self._views = _checked_views(augmentations)
-        if isinstance(merge, str) and merge not in _MERGES:
-            raise UnknownNameError(
-                "merge of TestTimeAugmentation", merge, _MERGES, fix="TestTimeAugmentation(…, merge='mean')"
-            )
-        if not isinstance(merge, str) and not callable(merge):
-            raise ArgumentTypeError(
-                f"TestTimeAugmentation(merge={shown(merge)}).",
-                expected="'mean', 'max', or a function of the list of outputs.",
-                fix="TestTimeAugmentation(…, merge='mean')",
-            )
-        if module is not None and not isinstance(module, str):
-            raise ArgumentTypeError(
-                f"TestTimeAugmentation(module={shown(module)}).",
-                expected="the name of a submodule, or None.",
-                fix="TestTimeAugmentation(…, module='net')",
-            )
+        expected = "'mean', 'max', or a function of the list of outputs"
+        check_type("TestTimeAugmentation", "merge", merge, (str, Callable), expected, "'mean'")
+        if isinstance(merge, str):
+            check_word("TestTimeAugmentation", "merge", merge, _MERGES, example="mean")
+        check_type("TestTimeAugmentation", "module", module, str | None, "the name of a submodule, or None", "'net'")
         self.merge, self.original, self.module = merge, original, module
         self.stages = check_stages("TestTimeAugmentation", stages, _STAGES)
         self._handle: Any = None  # of the forward hook
@@ -197,15 +195,10 @@ def _merged(outputs: list[Any], how: str) -> Any:
 
 def _checked_views(given: Any) -> list[tuple[Callable[..., Any], Callable[[Any], Any] | None]]:
     if not isinstance(given, (list, tuple)):
-        raise ArgumentTypeError(
-            f"TestTimeAugmentation(augmentations={shown(given)}).",
-            expected="a list of functions, or of pairs (augment, undo).",
-            fix=_FIX,
-        )
+        expected = "a list of functions, or of pairs (augment, undo)"
+        raise wrong_type("TestTimeAugmentation", "augmentations", given, expected, fix=_FIX)
     if not given:
-        raise MisconfigurationException(
-            "TestTimeAugmentation(augmentations=[]).", expected="at least one augmentation.", fix=_FIX
-        )
+        raise wrong_value("TestTimeAugmentation", "augmentations", given, "at least one augmentation", fix=_FIX)
     views = [each if isinstance(each, tuple) else (each, None) for each in given]
     for view in views:
         if len(view) != 2 or not callable(view[0]) or not (view[1] is None or callable(view[1])):

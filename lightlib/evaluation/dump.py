@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
+from lightlib.errors import CheckpointError, MisconfigurationException, check_type, shown
 from lightlib.evaluation.exchange import compact, write
 from lightlib.evaluation.order import Sharding, sharded_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
@@ -122,16 +122,10 @@ class PredictionDump(Callback):
         overwrite: bool = False,
     ) -> None:
         super().__init__()
-        if not isinstance(path, (str, os.PathLike)):
-            raise ArgumentTypeError(
-                f"PredictionDump(path={shown(path)}).", expected="a path or a URL.", fix="path='dumps'"
-            )
-        if select is not None and not callable(select):
-            raise ArgumentTypeError(
-                f"PredictionDump(select={shown(select)}).",
-                expected="a function of the batch and the output that returns both.",
-                fix="PredictionDump(…, select=lambda batch, outputs: (batch[1], outputs))",
-            )
+        check_type("PredictionDump", "path", path, (str, os.PathLike), "a path or a URL", "'dumps'")
+        expected = "a function of the batch and the output that returns both"
+        example = "lambda batch, outputs: (batch[1], outputs)"
+        check_type("PredictionDump", "select", select, Callable | None, expected, example)
         self.path, self.stages = os.fspath(path), check_stages("PredictionDump", stages, STAGES)
         self.select, self.overwrite = select, overwrite
         self._place = 0

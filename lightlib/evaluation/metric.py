@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from lightlib import distributed, report
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import MisconfigurationException, check_type, check_word, shown
 from lightlib.evaluation.exchange import from_rank_zero
 from lightlib.loggers.logger import number
 from lightlib.tree import to_device
@@ -70,18 +70,9 @@ class Metric(ABC):
     ) -> None:
         super().__init__()
         owner = type(self).__name__
-        if collect_device not in _DEVICES:
-            raise UnknownNameError(
-                f"collect_device of {owner}", collect_device, _DEVICES, fix=f"{owner}(collect_device='cpu')"
-            )
-        if prefix is not None and not isinstance(prefix, str):
-            raise ArgumentTypeError(
-                f"{owner}(prefix={shown(prefix)}).", expected="a string.", fix=f"{owner}(prefix='coco')"
-            )
-        if collect_dir is not None and not isinstance(collect_dir, (str, os.PathLike)):
-            raise ArgumentTypeError(
-                f"{owner}(collect_dir={shown(collect_dir)}).", expected="a path.", fix=f"{owner}(collect_dir='shared')"
-            )
+        check_word(owner, "collect_device", collect_device, _DEVICES, example="cpu")
+        check_type(owner, "prefix", prefix, str | None, "a string", "'coco'")
+        check_type(owner, "collect_dir", collect_dir, str | os.PathLike | None, "a path", "'shared'")
         if collect_dir is not None and collect_device != "cpu":
             raise MisconfigurationException(
                 f"{owner}(collect_device={collect_device!r}, collect_dir={collect_dir!r}).",

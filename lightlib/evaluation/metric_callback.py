@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_type
 from lightlib.evaluation.collectors import MetricCollector, TorchMetricCollector, collectors_of, preds_and_target
 from lightlib.evaluation.exchange import by_place, from_rank_zero
 from lightlib.evaluation.order import Sharding, sharded_loaders
@@ -68,12 +68,9 @@ class MetricCallback(Callback):
     ) -> None:
         super().__init__()
         self.stages = check_stages("MetricCallback", stages, _STAGES)
-        if inputs is not None and not callable(inputs):
-            raise ArgumentTypeError(
-                f"MetricCallback(inputs={shown(inputs)}).",
-                expected="a function of the batch and the output of the step.",
-                fix="MetricCallback(…, inputs=lambda batch, outputs: (outputs, batch[1]))",
-            )
+        expected = "a function of the batch and the output of the step"
+        example = "lambda batch, outputs: (outputs, batch[1])"
+        check_type("MetricCallback", "inputs", inputs, Callable | None, expected, example)
         self.prefix = _checked_prefix(prefix, self.stages)
         self.prog_bar = prog_bar
         self._templates = collectors_of(metrics, inputs or preds_and_target)
@@ -241,13 +238,10 @@ def _computed(trainer: Trainer, collectors: list[MetricCollector], sharding: Sha
     return found
 
 
-def _checked_prefix(prefix: Any, stages: tuple[str, ...]) -> str:
+def _checked_prefix(prefix: str | None, stages: tuple[str, ...]) -> str:
     if prefix is None:
         return "{stage}_"
-    if not isinstance(prefix, str):
-        raise ArgumentTypeError(
-            f"MetricCallback(prefix={shown(prefix)}).", expected="a string.", fix='MetricCallback(…, prefix="{stage}/")'
-        )
+    check_type("MetricCallback", "prefix", prefix, str, "a string", '"{stage}/"')
     if len(stages) > 1 and "train" in stages and "{stage}" not in prefix:  # evaluations are separate calls
         raise MisconfigurationException(
             f"MetricCallback(prefix={prefix!r}, stages={stages!r}): training and evaluation would log under one name.",

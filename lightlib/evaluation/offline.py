@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import MisconfigurationException, check_type, check_word
 from lightlib.evaluation.collectors import MetricCollector, collectors_of, preds_and_target
 from lightlib.evaluation.dump import STAGES, DumpIndex, Stage, file_of
 from lightlib.evaluation.exchange import read
@@ -50,18 +50,10 @@ def evaluate_offline(
         >>> evaluate_offline(folder, torchmetrics.MeanMetric(), inputs=lambda batch, outputs: outputs.sum() * 0)
         {'predict_mean_metric': 0.0}
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentTypeError(
-            f"{_OWNER}({shown(path)}, …).", expected="a path or a URL.", fix=f"{_OWNER}('dumps', …)"
-        )
-    if inputs is not None and not callable(inputs):
-        raise ArgumentTypeError(
-            f"{_OWNER}(inputs={shown(inputs)}).",
-            expected="a function of the batch and the output of the step.",
-            fix=f"{_OWNER}(…, inputs=lambda batch, outputs: (outputs, batch[1]))",
-        )
-    if not isinstance(prefix, str):
-        raise ArgumentTypeError(f"{_OWNER}(prefix={shown(prefix)}).", expected="a string.", fix="prefix='{stage}/'")
+    check_type(_OWNER, "path", path, (str, os.PathLike), "a path or a URL", "'dumps'")
+    expected = "a function of the batch and the output of the step"
+    check_type(_OWNER, "inputs", inputs, Callable | None, expected, "lambda batch, outputs: (outputs, batch[1])")
+    check_type(_OWNER, "prefix", prefix, str, "a string", "'{stage}/'")
     templates = collectors_of(metrics, inputs or preds_and_target, _OWNER)
     stage = _stage_in(os.fspath(path), stage)
     folder = filesystem.join(path, stage)
@@ -87,9 +79,7 @@ def _states(folder: str, templates: list[MetricCollector], loader: int, place: i
 
 def _stage_in(path: str, given: Stage | None) -> Stage:
     if given is not None:
-        if given not in STAGES:
-            raise UnknownNameError(f"stage of {_OWNER}", given, STAGES, fix=f"{_OWNER}(…, stage='test')")
-        return given
+        return check_word(_OWNER, "stage", given, STAGES, example="test")
     found = [stage for stage in STAGES if filesystem.names_in(filesystem.join(path, stage))]
     if len(found) == 1:
         return found[0]

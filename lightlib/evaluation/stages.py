@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import check_word, wrong_type, wrong_value
 
 HOOKS = {"train": "train", "val": "validation", "test": "test", "predict": "predict"}  # as in the names of hooks
 MOMENTS = ("epoch_start", "batch_start", "batch_end", "epoch_end")
@@ -25,18 +25,11 @@ def check_stages(owner: str, given: Any, known: Sequence[str]) -> tuple[str, ...
     """
     stages = (given,) if isinstance(given, str) else given
     if not isinstance(stages, (tuple, list)) or not all(isinstance(stage, str) for stage in stages):
-        raise ArgumentTypeError(
-            f"{owner}(stages={shown(given)}).",
-            expected=f"one or several of {', '.join(map(repr, known))}.",
-            fix=f"{owner}(…, stages=('val', 'test'))",
-        )
+        raise wrong_type(owner, "stages", given, f"one or several of {', '.join(map(repr, known))}", "('val', 'test')")
     for stage in stages:
-        if stage not in known:
-            raise UnknownNameError(f"stage of {owner}", stage, known, fix=f"{owner}(…, stages={known[0]!r})")
+        check_word(owner, "stages", stage, known)
     if not stages:
-        raise MisconfigurationException(
-            f"{owner}(stages=()).", expected="at least one stage.", fix=f"{owner}(…, stages={known[0]!r})"
-        )
+        raise wrong_value(owner, "stages", stages, "at least one stage", repr(known[0]))
     return tuple(dict.fromkeys(stages))
 
 

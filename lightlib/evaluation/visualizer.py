@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_int, check_type, shown
 from lightlib.evaluation.collectors import preds_and_target
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 from lightlib.loggers.media import Image, Table, make_grid
@@ -62,16 +61,12 @@ class SampleVisualizer(Callback):
         stages: _Stage | Sequence[_Stage] = "val",
     ) -> None:
         super().__init__()
-        if draw is not None and not callable(draw):
-            raise ArgumentTypeError(
-                f"SampleVisualizer(draw={shown(draw)}).",
-                expected="a function of the batch and the output that returns images.",
-                fix="SampleVisualizer(draw=lambda batch, outputs: batch['image'])",
-            )
-        check_int("SampleVisualizer", "num_samples", num_samples, 1, fix="SampleVisualizer(num_samples=8)")
+        expected = "a function of the batch and the output that returns images"
+        check_type("SampleVisualizer", "draw", draw, Callable | None, expected, "lambda batch, outputs: batch['image']")
+        check_int("SampleVisualizer", "num_samples", num_samples, 1, example=8)
         for name, value in (("every_n_batches", every_n_batches), ("columns", columns)):
             if value is not None:
-                check_int("SampleVisualizer", name, value, 1, fix=f"SampleVisualizer({name}=4)")
+                check_int("SampleVisualizer", name, value, 1, example=4)
         self.draw, self.num_samples, self.columns = draw, num_samples, columns
         self.every_n_batches = every_n_batches
         self.stages = check_stages("SampleVisualizer", stages, _STAGES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch import distributed, nn
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
+from lightlib.errors import MisconfigurationException, check_number, check_type, nearest, wrong_type
 
 _NORM = re.compile(r"Norm(\d+d)?$")
 _MULTIPLIERS = {"lr_mult": "lr", "decay_mult": "weight_decay"}
@@ -99,8 +100,7 @@ def param_groups(
         1 1.0 0.01
         1 1.0 0.0
     """
-    if not isinstance(module, nn.Module):
-        raise ArgumentTypeError(f"param_groups got {shown(module)}.", expected="an nn.Module.", fix=_EXAMPLE)
+    check_type("param_groups", "module", module, nn.Module, "an nn.Module", fix=_EXAMPLE)
     by_kind = {
         "norm": {"decay_mult": norm_decay_mult},
         "bias": {"decay_mult": bias_decay_mult, "lr_mult": bias_lr_mult},
@@ -226,11 +226,7 @@ def _rates(
     if layers is None or layer_decay is None:
         return {}
     if isinstance(layers, str) or not isinstance(layers, Sequence):
-        raise ArgumentTypeError(
-            f"param_groups got layers={shown(layers)}.",
-            expected="a list of patterns.",
-            fix="param_groups(…, layers=['embedding', 'blocks'], layer_decay=0.75)",
-        )
+        raise wrong_type("param_groups", "layers", layers, "a list of patterns", "['embedding', 'blocks']")
     modules, order = dict(module.named_modules()), list[list[str]]()
     for entry in layers:
         one = modules.get(entry) if isinstance(entry, str) else None
@@ -288,13 +284,8 @@ def _checked(where: str, given: Any) -> dict[Any, dict[str, Any]]:
         isinstance(key, keys) and isinstance(value, Mapping) for key, value in given.items()
     )
     if not right:
-        raise ArgumentTypeError(
-            f"param_groups got {where}={shown(given)}.",
-            expected="a dict from patterns to dicts of options."
-            if where == "rules"
-            else "a dict from classes to dicts.",
-            fix=_EXAMPLE,
-        )
+        keys_of = "patterns" if where == "rules" else "classes"
+        raise wrong_type("param_groups", where, given, f"a dict from {keys_of} to dicts of options", fix=_EXAMPLE)
     for key, options in given.items():
         for name in options:
             if name in _MULTIPLIERS or (name != "params" and "mul" not in str(name)):
@@ -310,10 +301,5 @@ def _checked(where: str, given: Any) -> dict[Any, dict[str, Any]]:
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        if value is None:
-            continue
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 <= value < float("inf"):
-            raise (MisconfigurationException if number else ArgumentTypeError)(
-                f"param_groups got {name}={shown(value)}.", expected="a finite number >= 0.", fix=_EXAMPLE
-            )
+        if value is not None:
+            check_number("param_groups", name, value, least=0, below=math.inf, fix=_EXAMPLE)

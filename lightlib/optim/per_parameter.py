@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, wrong_type, wrong_value
 
 _EXAMPLES: dict[str, Any] = {
     "lr": 0.001,
@@ -90,7 +90,6 @@ class PerParameter(Optimizer, ABC):
     def _check(self, name: str, value: Any) -> None:
         if name not in _EXAMPLES:
             return
-        example = _EXAMPLES[name]
         below = 1.0 if name in ("betas", "momentum") else math.inf
         several = isinstance(value, (tuple, list)) and len(value) == 2
         if name == "maximize":
@@ -102,11 +101,8 @@ class PerParameter(Optimizer, ABC):
         within = not right or name == "maximize" or all(0 <= one < below for one in (value if several else (value,)))
         if not (right and within):
             interval = "" if name == "maximize" else " in [0, 1)" if below == 1 else " >= 0"
-            raise (MisconfigurationException if right else ArgumentTypeError)(
-                f"{type(self).__name__} got {name}={shown(value)}.",
-                expected=f"{wanted}{interval}.",
-                fix=f"{type(self).__name__}(…, {name}={example!r})",
-            )
+            error = wrong_value if right else wrong_type
+            raise error(type(self).__name__, name, value, f"{wanted}{interval}", repr(_EXAMPLES[name]))
 
     def _dense(self, gradient: Tensor) -> Tensor:
         if gradient.is_sparse:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, overload
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import check_number, check_word
 
 Rule = Literal["linear", "sqrt"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -37,21 +37,21 @@ class Scaling:
     rule: Rule = "linear"
 
     def __post_init__(self) -> None:
-        positive("Scaling", "ratio", self.ratio)
-        check_rule("Scaling", self.rule)
+        check_number("Scaling", "ratio", self.ratio, above=0, below=math.inf, example=16)
+        check_word("Scaling", "rule", self.rule, RULES)
 
     @classmethod
     def of_processes(cls, processes: int, reference: int, rule: Rule = "linear") -> Scaling:
         """Return the scaling from `reference` processes to `processes`, each with the same batch size as before."""
-        positive("Scaling.of_processes", "processes", processes)
-        positive("Scaling.of_processes", "reference", reference)
+        check_number("Scaling.of_processes", "processes", processes, above=0, below=math.inf, example=16)
+        check_number("Scaling.of_processes", "reference", reference, above=0, below=math.inf, example=16)
         return cls(processes / reference, rule)
 
     @classmethod
     def of_batch(cls, batch_size: int, base: int, rule: Rule = "linear") -> Scaling:
         """Return the scaling from a batch size of `base` to `batch_size`, both over all processes."""
-        positive("Scaling.of_batch", "batch_size", batch_size)
-        positive("Scaling.of_batch", "base", base)
+        check_number("Scaling.of_batch", "batch_size", batch_size, above=0, below=math.inf, example=16)
+        check_number("Scaling.of_batch", "base", base, above=0, below=math.inf, example=16)
         return cls(batch_size / base, rule)
 
     @property
@@ -76,18 +76,3 @@ class Scaling:
         if isinstance(steps, (list, tuple)):
             return [self.steps(one) for one in steps]
         return max(1, round(steps / self.ratio))
-
-
-def positive(owner: str, name: str, value: Any, example: float = 16) -> None:
-    """Check that a number is finite and above 0; the error's fix is the `example`."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not (value > 0 and math.isfinite(value)):
-        kind = MisconfigurationException if number else ArgumentTypeError
-        raise kind(f"{owner}({name}={shown(value)}).", expected="a number > 0.", fix=f"{owner}({name}={example})")
-
-
-def check_rule(owner: str, rule: Any) -> None:
-    """Check that a rule is known."""
-    if rule not in RULES:
-        kind = MisconfigurationException if isinstance(rule, str) else ArgumentTypeError
-        raise kind(f"{owner}(rule={shown(rule)}).", expected="'linear' or 'sqrt'.", fix=f"{owner}(…, rule='linear')")

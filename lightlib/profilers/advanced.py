@@ -8,7 +8,7 @@ from cProfile import Profile
 from io import StringIO
 
 from lightlib import safe_files
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import wrong_value
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
 
@@ -47,11 +47,8 @@ class AdvancedProfiler(Profiler):
         super().__init__(dirpath, filename)
         whole = isinstance(line_count_restriction, int) or line_count_restriction > 1
         if line_count_restriction <= 0 or (whole and line_count_restriction % 1):
-            raise MisconfigurationException(
-                f"line_count_restriction is {line_count_restriction!r}.",
-                expected="a share of the lines, 0.0 < x <= 1.0, or a number of lines, an int >= 1.",
-                fix="AdvancedProfiler(line_count_restriction=20)",
-            )
+            expected = "a share of the lines, 0.0 < x <= 1.0, or a number of lines, an int >= 1"
+            raise wrong_value("AdvancedProfiler", "line_count_restriction", line_count_restriction, expected, 20)
         self.line_count_restriction = int(line_count_restriction) if whole else line_count_restriction
         self.dump_stats = dump_stats
         self.profiled_actions: dict[str, Profile] = {}

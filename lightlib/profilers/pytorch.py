@@ -17,7 +17,7 @@ from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from lightlib import lazy, report, safe_files
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, UnknownNameError, check_word, wrong_type
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
 _SCHEDULED = 5  # batches of the default schedule
@@ -243,8 +243,7 @@ class PyTorchProfiler(Profiler):
         for name in profiler_kwargs:
             if name not in known:
                 raise UnknownNameError("argument of PyTorchProfiler", name, known)
-        if self.sort_by_key not in self.sort_keys:
-            raise UnknownNameError("sort_by_key", self.sort_by_key, self.sort_keys)
+        check_word("PyTorchProfiler", "sort_by_key", self.sort_by_key, self.sort_keys)
         for name in ("sort_by", "row_limit"):
             if name in self.table_kwargs:
                 raise MisconfigurationException(
@@ -254,11 +253,9 @@ class PyTorchProfiler(Profiler):
                 )
         plan = self._profiler_kwargs["schedule"]
         if plan is not None and not (callable(plan) and isinstance(plan(0), ProfilerAction)):
-            raise ArgumentTypeError(
-                f"schedule is {plan!r}.",
-                expected="a function from a step number to a torch.profiler.ProfilerAction, or None to record all.",
-                fix="schedule=torch.profiler.schedule(wait=1, warmup=1, active=3)",
-            )
+            expected = "a function from a step number to a torch.profiler.ProfilerAction, or None to record all"
+            example = "torch.profiler.schedule(wait=1, warmup=1, active=3)"
+            raise wrong_type("PyTorchProfiler", "schedule", plan, expected, example)
         if self.emit_nvtx and not torch.cuda.is_available():
             raise MisconfigurationException(
                 "emit_nvtx=True, but there is no CUDA device.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import MisconfigurationException, check_int, check_type
 
 
 class _Update(NamedTuple):
@@ -53,13 +53,11 @@ class Throughput:
         data_size: int | None = None,
     ) -> None:
         super().__init__()
-        for name, value, least in (("world_size", world_size, 1), ("window_size", window_size, 2)):
-            _check(name, value, least)
-        _check("data_size", 1 if data_size is None else data_size, 1)
-        if not isinstance(separator, str):
-            raise ArgumentTypeError(
-                f"Throughput(separator={separator!r}).", expected="a string.", fix='Throughput(separator="/")'
-            )
+        check_int("Throughput", "world_size", world_size, 1)
+        check_int("Throughput", "window_size", window_size, 2)
+        if data_size is not None:
+            check_int("Throughput", "data_size", data_size, 1)
+        check_type("Throughput", "separator", separator, str, "a string", '"/"')
         self.available_flops, self.world_size, self.separator = available_flops, world_size, separator
         self.data_size = world_size if data_size is None else data_size
         self._updates: deque[_Update] = deque(maxlen=window_size)
@@ -128,14 +126,6 @@ class Throughput:
         full = f"{name}_per_sec"
         of_all = {full: rate * processes} if self.world_size > 1 else {}
         return {f"device{self.separator}{full}": rate, **of_all}
-
-
-def _check(name: str, value: object, least: int) -> None:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-        return
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    error = MisconfigurationException if is_int else ArgumentTypeError
-    raise error(f"Throughput({name}={value!r}).", expected=f"an int >= {least}.", fix=f"Throughput({name}={least})")
 
 
 def _wrong(what: str, expected: str) -> MisconfigurationException:

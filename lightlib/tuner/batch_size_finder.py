@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
 from lightlib.accelerators.out_of_memory import free_memory, is_out_of_memory
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_int, check_number, shown
 from lightlib.tuner.attribute import find_name, set_value, warn_of_several
 from lightlib.tuner.learning_rate_finder import mode_of, without_schedules
 
@@ -66,14 +65,7 @@ class BatchSizeFinder(Callback):
         numbers = {"steps_per_trial": steps_per_trial, "init_val": init_val, "max_trials": max_trials}
         for argument, value in {**numbers, "max_val": max_val}.items():
             check_int(name, argument, value, 1)
-        if isinstance(margin, bool) or not isinstance(margin, (int, float)):
-            raise ArgumentTypeError(
-                f"{name}(margin={shown(margin)}).", expected="a number from 0 to below 1.", fix=f"{name}(margin=0.05)"
-            )
-        if not 0 <= margin < 1:
-            raise MisconfigurationException(
-                f"{name}(margin={margin}).", expected="a number from 0 to below 1.", fix=f"{name}(margin=0.05)"
-            )
+        check_number(name, "margin", margin, least=0, below=1, example=0.05)
         if init_val > max_val:
             raise MisconfigurationException(
                 f"{name}(init_val={init_val}, max_val={max_val}).",

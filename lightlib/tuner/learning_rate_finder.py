@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
-from lightlib.optim.scaling import positive
+from lightlib.errors import MisconfigurationException, check_int, check_number, check_word
 from lightlib.tuner.attribute import find_name, set_rate, set_value
 from lightlib.tuner.lr_curve import LRFinder, Recorder
 
@@ -66,7 +65,7 @@ class LearningRateFinder(Callback):
         self._mode = mode_of(name, mode, _MODES)
         check_int(name, "num_training_steps", num_training_steps, 1)
         for argument, value in (("min_lr", min_lr), ("max_lr", max_lr)):
-            positive(name, argument, value, example=1.0)
+            check_number(name, argument, value, above=0, below=math.inf)
         if not min_lr < max_lr:
             raise MisconfigurationException(
                 f"{name}(min_lr={min_lr}, max_lr={max_lr}).",
@@ -74,7 +73,7 @@ class LearningRateFinder(Callback):
                 fix=f"{name}(min_lr={max_lr}, max_lr={min_lr})" if max_lr < min_lr else f"{name}(min_lr=1e-8)",
             )
         if early_stop_threshold is not None:
-            positive(name, "early_stop_threshold", early_stop_threshold, example=1.0)
+            check_number(name, "early_stop_threshold", early_stop_threshold, above=0, below=math.inf)
         self._min_lr, self._max_lr, self._num_training_steps = min_lr, max_lr, num_training_steps
         self._early_stop_threshold, self._update_attr, self._attr_name = early_stop_threshold, update_attr, attr_name
         self.optimal_lr: LRFinder | None = None
@@ -168,11 +167,4 @@ def without_schedules(module: Any, datamodule: Any) -> None:  # noqa: ARG001  on
 
 def mode_of(owner: str, mode: Any, modes: tuple[str, ...]) -> str:
     """Return the mode in lower case if it is one of `modes`."""
-    if not isinstance(mode, str) or mode.lower() not in modes:
-        kind = MisconfigurationException if isinstance(mode, str) else ArgumentTypeError
-        raise kind(
-            f"{owner}(mode={shown(mode)}).",
-            expected=" or ".join(repr(one) for one in modes) + ".",
-            fix=f"{owner}(mode={modes[0]!r})",
-        )
-    return mode.lower()
+    return check_word(owner, "mode", mode.lower() if isinstance(mode, str) else mode, modes)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import MisconfigurationException
-from lightlib.optim.scaling import Rule, Scaling, check_rule, positive
+from lightlib.errors import MisconfigurationException, check_number, check_word
+from lightlib.optim.scaling import RULES, Rule, Scaling
 from lightlib.tuner.attribute import set_rate
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class LearningRateScaler(Callback):
     def __init__(self, base_batch_size: int, rule: Rule = "linear") -> None:
         super().__init__()
         name = type(self).__name__
-        positive(name, "base_batch_size", base_batch_size)
-        check_rule(name, rule)
+        check_number(name, "base_batch_size", base_batch_size, above=0, below=math.inf, example=16)
+        check_word(name, "rule", rule, RULES)
         self.base_batch_size, self.rule = base_batch_size, rule
 
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:

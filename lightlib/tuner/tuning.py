@@ -10,7 +10,7 @@ from lightlib.core.module.module import Module
 from lightlib.core.probe import Call
 from lightlib.core.spawned import wanted
 from lightlib.core.trainer import Trainer
-from lightlib.errors import MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_word, wrong_value
 from lightlib.tuner.batch_size_finder import BatchSizeFinder
 from lightlib.tuner.learning_rate_finder import LearningRateFinder
 from lightlib.tuner.lr_curve import LRFinder
@@ -86,11 +86,8 @@ class Tuner:
             MisconfigurationException: As for the callback; the Trainer has one; a strategy that spawns processes.
         """
         if method != "fit":
-            raise MisconfigurationException(
-                f"lr_find(method={method!r}).",
-                expected="'fit': only training has a learning rate.",
-                fix="leave it out.",
-            )
+            expected = "'fit': only training has a learning rate"
+            raise wrong_value("lr_find", "method", method, expected, fix="leave it out.")
         finder = LearningRateFinder(min_lr, max_lr, num_training, mode, early_stop_threshold, update_attr, attr_name)
         self._refuse(LearningRateFinder)
         call = _call(model, train_dataloaders, val_dataloaders, dataloaders, datamodule, method)
@@ -161,10 +158,7 @@ class Tuner:
 
 def _call(model: Any, train: Any, val: Any, evaluation: Any, datamodule: Any, method: str) -> Call:
     """Return the call that the searches make; refuse arguments that contradict `method`."""
-    if method not in _METHODS:
-        raise MisconfigurationException(
-            f"method={shown(method)}.", expected=f"one of {', '.join(map(repr, _METHODS))}.", fix="method='fit'"
-        )
+    check_word("Tuner", "method", method, _METHODS, fix="method='fit'")
     check_module(model, method)
     if method == "fit" and evaluation is not None:
         raise MisconfigurationException(

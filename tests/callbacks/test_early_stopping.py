@@ -103,7 +103,7 @@ def test_verbose(said):
         (
             {"monitor": ["a", "b"]},
             ArgumentTypeError,
-            r"EarlyStopping\(monitor=\['a', 'b'\]\)(.|\n)*one callback for each",
+            r"EarlyStopping\(monitor=\['a', 'b'\] \(list\)\)(.|\n)*one callback for each",
         ),
     ],
 )

@@ -107,5 +107,5 @@ def test_unknown_name():
 
 
 def test_not_callable():
-    with pytest.raises(ArgumentTypeError, match=r"LambdaCallback\(on_fit_start=3\)"):
+    with pytest.raises(ArgumentTypeError, match=r"LambdaCallback\(on_fit_start=3 \(int\)\)"):
         LambdaCallback(on_fit_start=3)

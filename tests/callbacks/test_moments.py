@@ -115,10 +115,10 @@ def test_a_resumed_run_counts_on(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ((1.5,), ArgumentTypeError, r"every_n_epochs\(n=1\.5\)"),
+        ((1.5,), ArgumentTypeError, r"every_n_epochs\(n=1\.5 \(float\)\)"),
         ((-1,), MisconfigurationException, r"(?s)every_n_epochs\(n=-1\).*an int >= 0"),
         ((1, -2), MisconfigurationException, r"every_n_epochs\(start=-2\)"),
-        ((1, "2"), ArgumentTypeError, r"every_n_epochs\(start='2'\)"),
+        ((1, "2"), ArgumentTypeError, r"every_n_epochs\(start='2' \(str\)\)"),
     ],
 )
 def test_wrong_intervals(arguments, kind, message):

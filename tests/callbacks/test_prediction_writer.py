@@ -17,7 +17,7 @@ from torch.utils.data import (
 
 import lightlib
 from lightlib.callbacks import BasePredictionWriter
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import UnknownNameError
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
 
@@ -57,7 +57,7 @@ def test_it_writes_at_its_interval(interval, expected):
 
 
 def test_another_interval_is_refused():
-    with pytest.raises(MisconfigurationException, match="write_interval='step'"):
+    with pytest.raises(UnknownNameError, match="Unknown write_interval of Written 'step'"):
         Written("step")
 
 

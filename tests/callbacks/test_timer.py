@@ -58,7 +58,7 @@ def test_refused_durations(duration, error, text):
 
 
 def test_refused_names():
-    with pytest.raises(UnknownNameError, match=r"Unknown interval 'steps'. Did you mean 'step'"):
+    with pytest.raises(UnknownNameError, match=r"Unknown interval of Timer 'steps'. Did you mean 'step'"):
         Timer(interval="steps")
     with pytest.raises(UnknownNameError, match="Unknown stage 'training'"):
         Timer().time_elapsed("training")

@@ -175,7 +175,7 @@ def test_bad_input():
         TestTimeAugmentation([flipped], merge=3)
     with pytest.raises(ArgumentTypeError, match=r"TestTimeAugmentation\(module=3"):
         TestTimeAugmentation([flipped], module=3)
-    with pytest.raises(UnknownNameError, match="stage of TestTimeAugmentation"):
+    with pytest.raises(UnknownNameError, match="stages of TestTimeAugmentation"):
         TestTimeAugmentation([flipped], stages="train")
     with pytest.raises(UnknownNameError, match="submodule of Calls"):
         quiet_trainer(callbacks=[TestTimeAugmentation([flipped], module="nett")]).predict(Calls(), loader(4))

@@ -199,7 +199,7 @@ class TestBadInput:
             MetricCallback([])
         with refused(MisconfigurationException, "***two metrics named 'accuracy'.", "a name for each.", "***"):
             MetricCallback([accuracy(), accuracy()])
-        with pytest.raises(UnknownNameError, match="stage of MetricCallback"):
+        with pytest.raises(UnknownNameError, match="stages of MetricCallback"):
             MetricCallback(accuracy(), stages="valid")
         with pytest.raises(MisconfigurationException, match="at least one stage"):
             MetricCallback(accuracy(), stages=())

@@ -138,9 +138,9 @@ def test_bad_input(tmp_path):
         PredictionDump(3)
     with pytest.raises(ArgumentTypeError, match=r"PredictionDump\(select='x'"):
         PredictionDump("a", select="x")
-    with pytest.raises(UnknownNameError, match="stage of PredictionDump"):
+    with pytest.raises(UnknownNameError, match="stages of PredictionDump"):
         PredictionDump("a", stages="train")
-    with pytest.raises(ArgumentTypeError, match=r"evaluate_offline\(3"):
+    with pytest.raises(ArgumentTypeError, match=r"evaluate_offline\(path=3 \(int\)\)"):
         evaluate_offline(3, Losses())
     with pytest.raises(ArgumentTypeError, match="evaluate_offline got"):
         evaluate_offline("a", "accuracy")

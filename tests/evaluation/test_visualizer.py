@@ -122,9 +122,9 @@ class TestBadInput:
         for name in ("num_samples", "every_n_batches", "columns"):
             with pytest.raises(MisconfigurationException, match=rf"SampleVisualizer\({name}=0\)"):
                 SampleVisualizer(**{name: 0})
-            with pytest.raises(ArgumentTypeError, match=rf"SampleVisualizer\({name}=1.5\)"):
+            with pytest.raises(ArgumentTypeError, match=rf"SampleVisualizer\({name}=1.5 \(float\)\)"):
                 SampleVisualizer(**{name: 1.5})
-        with pytest.raises(UnknownNameError, match="stage of SampleVisualizer"):
+        with pytest.raises(UnknownNameError, match="stages of SampleVisualizer"):
             SampleVisualizer(stages="validation")
 
     def test_no_images(self):

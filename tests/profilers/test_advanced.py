@@ -70,7 +70,7 @@ def test_the_number_of_lines_is_limited(restriction: float, share: float) -> Non
 @pytest.mark.parametrize("restriction", [0, -1, 0.0, 1.5])
 def test_a_limit_that_means_nothing_is_refused(restriction: float) -> None:
     with pytest.raises(
-        MisconfigurationException, match=r"line_count_restriction is .*\n  Expected: a share(.|\n)*Fix: "
+        MisconfigurationException, match=r"AdvancedProfiler\(line_count_restriction=.*\n  Expected: a share(.|\n)*Fix: "
     ):
         AdvancedProfiler(line_count_restriction=restriction)
 

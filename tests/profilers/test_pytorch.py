@@ -160,10 +160,11 @@ def test_a_forward_that_raises_leaves_nothing_open() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        ({"sort_by_key": "cpu_tim_total"}, UnknownNameError, "Unknown sort_by_key 'cpu_tim_total'. Did you mean 'cpu"),
+        ({"sort_by_key": "cpu_tim_total"}, UnknownNameError,
+         "Unknown sort_by_key of PyTorchProfiler 'cpu_tim_total'. Did you mean 'cpu"),
         ({"with_stak": True}, UnknownNameError, "Unknown argument of PyTorchProfiler 'with_stak'. Did you mean"),
-        ({"schedule": 3}, ArgumentTypeError, "schedule is 3"),
-        ({"schedule": lambda step: step}, ArgumentTypeError, "schedule is <function"),
+        ({"schedule": 3}, ArgumentTypeError, "PyTorchProfiler(schedule=3 (int))"),
+        ({"schedule": lambda step: step}, ArgumentTypeError, "PyTorchProfiler(schedule=an object of type function)"),
         ({"table_kwargs": {"row_limit": 3}}, MisconfigurationException, "table_kwargs has 'row_limit'"),
     ],
 )  # fmt: skip

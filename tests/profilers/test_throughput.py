@@ -73,10 +73,10 @@ def test_wrong_totals(totals, message):
     ("arguments", "error", "message"),
     [
         ({"window_size": 1}, MisconfigurationException, r"window_size=1\)"),
-        ({"window_size": "9"}, ArgumentTypeError, r"window_size='9'\)"),
+        ({"window_size": "9"}, ArgumentTypeError, r"window_size='9' \(str\)\)"),
         ({"world_size": 0}, MisconfigurationException, r"world_size=0\)"),
         ({"data_size": 0}, MisconfigurationException, r"data_size=0\)"),
-        ({"separator": 1}, ArgumentTypeError, r"separator=1\)"),
+        ({"separator": 1}, ArgumentTypeError, r"separator=1 \(int\)\)"),
     ],
 )
 def test_wrong_arguments(arguments, error, message):

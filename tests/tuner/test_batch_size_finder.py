@@ -139,7 +139,7 @@ def test_errors_that_mean_out_of_memory(error, expected):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"mode": "triple"}, r"mode='triple'.*'power' or 'binsearch'"),
+        ({"mode": "triple"}, r"mode of BatchSizeFinder 'triple'.*'binsearch', 'power'"),
         ({"init_val": 0}, "init_val=0"),
         ({"steps_per_trial": 1.5}, r"steps_per_trial=1.5"),
         ({"margin": 1.0}, r"margin=1.0"),
@@ -160,7 +160,7 @@ def test_bad_runs():
         scale(Loads(), plain.loader(8))
     with pytest.raises(MisconfigurationException, match=r"looked for `size` in Loads"):
         scale(Loads(), batch_arg_name="size")
-    with pytest.raises(MisconfigurationException, match="method='train'"):
+    with pytest.raises(MisconfigurationException, match="Unknown method of Tuner 'train'"):
         scale(Loads(), method="train")
     with pytest.raises(MisconfigurationException, match="with method='test'"):
         scale(Loads(), plain.loader(8), method="test")

@@ -223,7 +223,7 @@ def test_the_plot_marks_the_suggestion():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"mode": "cubic"}, r"LearningRateFinder\(mode='cubic'.*'linear' or 'exponential'"),
+        ({"mode": "cubic"}, r"mode of LearningRateFinder 'cubic'.*'exponential', 'linear'"),
         ({"num_training_steps": 0}, r"num_training_steps=0"),
         ({"min_lr": -1}, r"min_lr=-1"),
         ({"min_lr": 2}, r"min_lr=2, max_lr=1.*min_lr < max_lr"),

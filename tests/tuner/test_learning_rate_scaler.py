@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LambdaLR, On
 from lightlib.callbacks import Callback, LearningRateScaler
 from lightlib.cli import LightningCLI
 from lightlib.core.module.datamodule import DataModule
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.optim import Scaling
 from lightlib.schedulers import CosineAnnealingWarmupLR
 from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights
@@ -132,7 +132,7 @@ def test_in_yaml(tmp_path, monkeypatch):
     [
         (lambda: LearningRateScaler(0), MisconfigurationException, r"LearningRateScaler\(base_batch_size=0"),
         (lambda: LearningRateScaler("16"), ArgumentTypeError, r"base_batch_size='16'"),
-        (lambda: LearningRateScaler(16, "log"), MisconfigurationException, r"rule='log'"),
+        (lambda: LearningRateScaler(16, "log"), UnknownNameError, r"rule of LearningRateScaler 'log'"),
         (lambda: Scaling(-1.0), MisconfigurationException, r"Scaling\(ratio=-1.0"),
         (lambda: Scaling.of_batch(8, base=0), MisconfigurationException, r"Scaling.of_batch\(base=0"),
         (lambda: Scaling.of_processes(None, 8), ArgumentTypeError, r"processes=None"),

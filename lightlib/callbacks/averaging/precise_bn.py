@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.averaging.batch_norm import update_batch_norms
 from lightlib.callbacks.callback import Callback
+from lightlib.errors import check_int
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module

@@ -12,14 +12,21 @@ from torch import Tensor
 from torch.optim.swa_utils import SWALR
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.averaging.average import Average
 from lightlib.callbacks.averaging.batch_norm import update_batch_norms
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_one_average, need_stepped_parameters
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.storage.content import AVERAGED
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import (
+    MisconfigurationException,
+    check_int,
+    check_number,
+    check_type,
+    check_word,
+    wrong_type,
+    wrong_value,
+)
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -228,41 +235,13 @@ class StochasticWeightAveraging(Callback):
 
 def _check(name: str, swa_lrs: object, start: object, strategy: object, avg_fn: object, device: object) -> None:
     rates: list[Any] = swa_lrs if isinstance(swa_lrs, list) and swa_lrs else [swa_lrs]
-    if not all(isinstance(rate, (int, float)) and not isinstance(rate, bool) for rate in rates):
-        raise ArgumentTypeError(
-            f"{name}(swa_lrs={shown(swa_lrs)}).",
-            expected="a number above 0, or a list of them.",
-            fix=f"{name}(swa_lrs=0.01)",
-        )
-    if not all(rate > 0 for rate in rates):
-        raise MisconfigurationException(
-            f"{name}(swa_lrs={shown(swa_lrs)}).", expected="numbers above 0.", fix=f"{name}(swa_lrs=0.01)"
-        )
+    for rate in rates:
+        check_number(name, "swa_lrs", rate, above=0, meaning=", or a list of them", example=0.01)
     if isinstance(start, bool) or not isinstance(start, (int, float)):
-        raise ArgumentTypeError(
-            f"{name}(swa_epoch_start={shown(start)}).",
-            expected="an epoch, or a share of the epochs.",
-            fix=f"{name}(…, swa_epoch_start=0.8)",
-        )
+        raise wrong_type(name, "swa_epoch_start", start, "an epoch, or a share of the epochs", 0.8)
     if start < 1 if isinstance(start, int) else not 0 <= start <= 1:
-        raise MisconfigurationException(
-            f"{name}(swa_epoch_start={start}).",
-            expected="an int of at least 1, or a float from 0 to 1.",
-            fix=f"{name}(…, swa_epoch_start=0.8)",
-        )
-    if strategy not in ("cos", "linear"):
-        raise MisconfigurationException(
-            f"{name}(annealing_strategy={shown(strategy)}).",
-            expected="'cos' or 'linear'.",
-            fix=f'{name}(…, annealing_strategy="cos")',
-        )
-    if avg_fn is not None and not callable(avg_fn):
-        raise ArgumentTypeError(
-            f"{name}(avg_fn={shown(avg_fn)}).",
-            expected="a function of an average, weights and a number.",
-            fix=f"{name}(…, avg_fn=torch.optim.swa_utils.get_swa_avg_fn())",
-        )
-    if device is not None and not isinstance(device, (torch.device, str)):
-        raise ArgumentTypeError(
-            f"{name}(device={shown(device)}).", expected="a torch.device or a string.", fix=f'{name}(…, device="cpu")'
-        )
+        raise wrong_value(name, "swa_epoch_start", start, "an int of at least 1, or a float from 0 to 1", 0.8)
+    check_word(name, "annealing_strategy", strategy, ("cos", "linear"))
+    example = "torch.optim.swa_utils.get_swa_avg_fn()"
+    check_type(name, "avg_fn", avg_fn, Callable | None, "a function of an average, weights and a number", example)
+    check_type(name, "device", device, torch.device | str | None, "a torch.device or a string", '"cpu"')

@@ -10,13 +10,12 @@ import torch
 from torch.optim.swa_utils import get_ema_avg_fn
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.averaging.average import Average
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_one_average, need_stepped_parameters
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.storage.content import TRAINED
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_int, check_number, check_type, wrong_type
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -202,19 +201,9 @@ class EMAWeightAveraging(WeightAveraging):
     ) -> None:
         name = type(self).__name__
         if taken := [option for option in _OPTIONS if option in kwargs]:
-            raise ArgumentTypeError(
-                f"{name} got {taken[0]}={shown(kwargs[taken[0]])}.",
-                expected="decay, which makes the averaging function.",
-                fix=f"WeightAveraging({taken[0]}=…)",
-            )
-        if isinstance(decay, bool) or not isinstance(decay, (int, float)):
-            raise ArgumentTypeError(
-                f"{name}(decay={shown(decay)}).", expected="a number from 0 to 1.", fix=f"{name}(decay=0.999)"
-            )
-        if not 0 <= decay <= 1:
-            raise MisconfigurationException(
-                f"{name}(decay={decay}).", expected="a number from 0 to 1.", fix=f"{name}(decay=0.999)"
-            )
+            given, fix = kwargs[taken[0]], f"WeightAveraging({taken[0]}=…)"
+            raise wrong_type(name, taken[0], given, "decay, which makes the averaging function", fix=fix)
+        check_number(name, "decay", decay, least=0, most=1, example=0.999)
         check_int(name, "update_every_n_steps", update_every_n_steps, 1)
         for argument, value in (
             ("update_starting_at_step", update_starting_at_step),
@@ -237,17 +226,10 @@ class EMAWeightAveraging(WeightAveraging):
 def _check(name: str, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         if option not in _OPTIONS:
-            raise ArgumentTypeError(
-                f"{name} got {option}={shown(value)}.",
-                expected=f"device, use_buffers, {' or '.join(_OPTIONS)}.",
-                fix=f"leave {option} out.",
-            )
-        if value is not None and not callable(value):
-            raise ArgumentTypeError(
-                f"{name}({option}={shown(value)}).",
-                expected="a function such as torch.optim.swa_utils.get_ema_avg_fn(0.999).",
-                fix=f"{name}({option}=get_ema_avg_fn(0.999))",
-            )
+            fix = f"leave {option} out."
+            raise wrong_type(name, option, value, f"device, use_buffers, {' or '.join(_OPTIONS)}", fix=fix)
+        expected = "a function such as torch.optim.swa_utils.get_ema_avg_fn(0.999)"
+        check_type(name, option, value, Callable | None, expected, "get_ema_avg_fn(0.999)")
     if all(options.get(option) is not None for option in _OPTIONS):
         raise MisconfigurationException(
             f"{name} got both avg_fn and multi_avg_fn.",

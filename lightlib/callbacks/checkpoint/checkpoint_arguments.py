@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.checkpoint.checkpoint_names import check_template
 from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint.formats import FORMATS
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, check_flag, check_int, check_type, check_word, wrong_value
 
 
 def check_arguments(
@@ -42,18 +41,11 @@ def check_arguments(
         )
     _check_triggers(triggers)
     if save_last not in (None, True, False, "link"):
-        raise MisconfigurationException(
-            f"ModelCheckpoint(save_last={save_last!r}).",
-            expected='True, False, "link" or None.',
-            fix="ModelCheckpoint(save_last=True)",
-        )
-    if not isinstance(async_save, bool):
-        raise ArgumentTypeError(
-            f"ModelCheckpoint(async_save={async_save!r}).", expected="True or False.", fix="leave it out."
-        )
-    _check_word("save_errors", save_errors, ("raise", "warn"))
+        raise wrong_value("ModelCheckpoint", "save_last", save_last, 'True, False, "link" or None', True)
+    check_flag("ModelCheckpoint", "async_save", async_save, fix="leave it out.")
+    check_word("ModelCheckpoint", "save_errors", save_errors, ("raise", "warn"))
     if kind is not None:
-        _check_word("format", kind, FORMATS)
+        check_word("ModelCheckpoint", "format", kind, FORMATS)
     if filename is not None:
         check_template(filename)
 
@@ -67,7 +59,7 @@ def check_keep_last(keep_last: object, monitor: str | None, save_top_k: int) -> 
     """
     if keep_last is None:
         return
-    check_int("ModelCheckpoint", "keep_last", keep_last, 1, fix="ModelCheckpoint(keep_last=3)")
+    check_int("ModelCheckpoint", "keep_last", keep_last, 1, example=3)
     if monitor is not None or save_top_k != 1:
         other = f"monitor={monitor!r}" if monitor is not None else f"save_top_k={save_top_k}"
         raise MisconfigurationException(
@@ -86,7 +78,7 @@ def check_save_begin(save_begin: object, interval: timedelta | None) -> None:
         ArgumentTypeError: It is no int.
         MisconfigurationException: It is negative, or given together with an interval of time.
     """
-    check_int("ModelCheckpoint", "save_begin", save_begin, 0, fix="ModelCheckpoint(save_begin=10)")
+    check_int("ModelCheckpoint", "save_begin", save_begin, 0, example=10)
     if save_begin and interval is not None:
         raise MisconfigurationException(
             f"ModelCheckpoint(save_begin={save_begin}, train_time_interval=…).",
@@ -99,12 +91,8 @@ def _check_triggers(triggers: Mapping[str, object]) -> None:
     for name in ("every_n_train_steps", "every_n_epochs"):
         check_int("ModelCheckpoint", name, triggers[name], 0)
     interval = triggers["train_time_interval"]
-    if interval is not None and not isinstance(interval, timedelta):
-        raise ArgumentTypeError(
-            f"ModelCheckpoint(train_time_interval={interval!r}).",
-            expected="a datetime.timedelta.",
-            fix="ModelCheckpoint(train_time_interval=timedelta(minutes=30))",
-        )
+    expected, example = "a datetime.timedelta", "timedelta(minutes=30)"
+    check_type("ModelCheckpoint", "train_time_interval", interval, timedelta | None, expected, example)
     given = [name for name, value in triggers.items() if value]
     if len(given) > 1:
         raise MisconfigurationException(
@@ -126,9 +114,3 @@ def check_link(save_last: object, folder: str) -> None:
             expected="a local folder: only there can a file be a link.",
             fix="ModelCheckpoint(save_last=True)",
         )
-
-
-def _check_word(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        fix = f"ModelCheckpoint({name}={known[0]!r})"
-        raise UnknownNameError(f"{name} of ModelCheckpoint", value, known, fix=fix)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.files import as_number
 from lightlib.callbacks.checkpoint.folder import absolute, is_of_the_user, label_at, labels_in
@@ -17,7 +16,7 @@ from lightlib.callbacks.checkpoint.policy import Saved, retained
 from lightlib.callbacks.direction import Direction
 from lightlib.callbacks.monitored import check_mode, missing, validates
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, check_int
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module

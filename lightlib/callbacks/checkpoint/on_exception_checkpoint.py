@@ -9,7 +9,7 @@ from lightlib import report
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.callbacks.checkpoint.folder import absolute, all_ranks_can_save, check_writable, label_at
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import ArgumentTypeError
+from lightlib.errors import wrong_type
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -36,11 +36,8 @@ class OnExceptionCheckpoint(Checkpoint):
     def __init__(self, dirpath: str | os.PathLike[str], filename: str = "on_exception") -> None:
         super().__init__()
         if not (filename and isinstance(filename, str)):
-            raise ArgumentTypeError(
-                f"OnExceptionCheckpoint(filename={filename!r}).",
-                expected="a file name without extension, as a string that is not empty.",
-                fix='OnExceptionCheckpoint(dirpath, filename="on_exception")',
-            )
+            expected = "a file name without extension, as a string that is not empty"
+            raise wrong_type("OnExceptionCheckpoint", "filename", filename, expected, "'on_exception'")
         self.dirpath = os.fspath(dirpath)
         self.filename = filename
         self._saved = False

@@ -14,7 +14,7 @@ from lightlib.callbacks.checkpoint.saved import saver_for
 from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.tools.publish import check_keys, publish
-from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
+from lightlib.errors import LightlibError, MisconfigurationException, wrong_type
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -63,11 +63,8 @@ class PublishCheckpoint(Callback):
         super().__init__()
         given: object = filename
         if given is not None and not (given and isinstance(given, str)):
-            raise ArgumentTypeError(
-                f"PublishCheckpoint(filename={filename!r}).",
-                expected="a name, or None for that of the checkpoint.",
-                fix="PublishCheckpoint(filename='classifier')",
-            )
+            expected = "a name, or None for that of the checkpoint"
+            raise wrong_type("PublishCheckpoint", "filename", filename, expected, "'classifier'")
         if filename is not None and os.path.basename(filename) != filename:
             raise MisconfigurationException(
                 f"PublishCheckpoint(filename={filename!r}) has a folder.",

@@ -9,9 +9,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.finetuning.base import BaseFinetuning
-from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_int, check_number, check_type, shown
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -73,16 +72,12 @@ class BackboneFinetuning(BaseFinetuning):
         name = type(self).__name__
         check_int(name, "unfreeze_backbone_at_epoch", unfreeze_backbone_at_epoch, 0)
         check_int(name, "rounding", rounding, 0)
-        if not callable(lambda_func):
-            raise ArgumentTypeError(
-                f"{name}(lambda_func={shown(lambda_func)}).",
-                expected="a function of the epoch that returns a factor.",
-                fix=f"{name}(lambda_func=lambda epoch: 1.5)",
-            )
-        _check_rate(name, "backbone_initial_ratio_lr", backbone_initial_ratio_lr, "0.1")
-        _check_rate(name, "initial_denom_lr", initial_denom_lr, "10.0")
+        expected = "a function of the epoch that returns a factor"
+        check_type(name, "lambda_func", lambda_func, Callable, expected, "lambda epoch: 1.5")
+        check_number(name, "backbone_initial_ratio_lr", backbone_initial_ratio_lr, above=0, example=0.1)
+        check_number(name, "initial_denom_lr", initial_denom_lr, above=0, example=10.0)
         if backbone_initial_lr is not None:
-            _check_rate(name, "backbone_initial_lr", backbone_initial_lr, "1e-4")
+            check_number(name, "backbone_initial_lr", backbone_initial_lr, above=0, example="1e-4")
         self.unfreeze_backbone_at_epoch, self.lambda_func = unfreeze_backbone_at_epoch, lambda_func
         self.backbone_initial_ratio_lr, self.backbone_initial_lr = backbone_initial_ratio_lr, backbone_initial_lr
         self.should_align, self.initial_denom_lr = should_align, initial_denom_lr
@@ -150,13 +145,3 @@ def _group_of(backbone: Any, optimizer: Optimizer) -> dict[str, Any] | None:
     held, last = {id(parameter) for parameter in backbone.parameters()}, optimizer.param_groups[-1]
     alone = len(optimizer.param_groups) > 1 and all(id(parameter) in held for parameter in last["params"])
     return last if alone else None
-
-
-def _check_rate(owner: str, name: str, value: object, example: str) -> None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if value > 0:
-            return
-        error: type[LightlibError] = MisconfigurationException
-    else:
-        error = ArgumentTypeError
-    raise error(f"{owner}({name}={shown(value)}).", expected="a number above 0.", fix=f"{owner}({name}={example})")

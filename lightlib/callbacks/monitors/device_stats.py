@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lightlib.accelerators.cpu import CPUAccelerator
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_receiver
-from lightlib.errors import ArgumentTypeError, shown
+from lightlib.errors import check_type
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -37,12 +37,7 @@ class DeviceStatsMonitor(Callback):
 
     def __init__(self, cpu_stats: bool | None = None) -> None:
         super().__init__()
-        if cpu_stats is not None and not isinstance(cpu_stats, bool):
-            raise ArgumentTypeError(
-                f"DeviceStatsMonitor(cpu_stats={shown(cpu_stats)}).",
-                expected="True, False, or None.",
-                fix="DeviceStatsMonitor(cpu_stats=True)",
-            )
+        check_type("DeviceStatsMonitor", "cpu_stats", cpu_stats, bool | None, "True, False, or None", True)
         self.cpu_stats = cpu_stats
         self._due = False  # whether the running step is logged
         self._before = 0  # steps before it

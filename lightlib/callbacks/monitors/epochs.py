@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError
+from lightlib.errors import check_flag, check_int
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -49,10 +48,9 @@ class EpochMonitor(Callback):
 
     def __init__(self, every_n_epochs: int = 1, warmup_steps: int = 0, memory: bool = True) -> None:
         super().__init__()
-        check_int("EpochMonitor", "every_n_epochs", every_n_epochs, 1, fix="EpochMonitor(every_n_epochs=1)")
-        check_int("EpochMonitor", "warmup_steps", warmup_steps, 0, fix="EpochMonitor(warmup_steps=10)")
-        if not isinstance(memory, bool):
-            raise ArgumentTypeError(f"EpochMonitor(memory={memory!r}).", expected="True or False.", fix="memory=True")
+        check_int("EpochMonitor", "every_n_epochs", every_n_epochs, 1)
+        check_int("EpochMonitor", "warmup_steps", warmup_steps, 0, example=10)
+        check_flag("EpochMonitor", "memory", memory)
         self.every_n_epochs, self.warmup_steps, self.memory = every_n_epochs, warmup_steps, memory
         self._wait: Callable[[], None] | None = None
         self._begun = self._mark = self._last = self._validated = self._warm = 0.0

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, nearest
+from lightlib.errors import (
+    ArgumentTypeError,
+    LightlibError,
+    MisconfigurationException,
+    check_number,
+    check_word,
+    nearest,
+    wrong_type,
+)
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -55,11 +63,7 @@ class ExpectedMetrics(Callback):
         super().__init__()
         given: Any = expected
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-            raise ArgumentTypeError(
-                f"ExpectedMetrics(expected={expected!r}).",
-                expected="a dict of names of metrics and numbers.",
-                fix='ExpectedMetrics({"val_loss": 0.25})',
-            )
+            raise wrong_type("ExpectedMetrics", "expected", expected, "a dict of names and numbers", "{'val_loss': 1}")
         if not expected:
             raise MisconfigurationException(
                 "ExpectedMetrics({}) compares nothing.",
@@ -67,20 +71,8 @@ class ExpectedMetrics(Callback):
                 fix='ExpectedMetrics({"val_loss": 0.25})',
             )
         for name, tolerance in (("rtol", rtol), ("atol", atol)):
-            if not _is_number(tolerance):
-                raise ArgumentTypeError(
-                    f"ExpectedMetrics({name}={tolerance!r}).", expected="a number.", fix="rtol=0.01"
-                )
-            if not 0 <= tolerance < math.inf:
-                raise MisconfigurationException(
-                    f"ExpectedMetrics({name}={tolerance!r}).", expected="a number >= 0.", fix=f"{name}=0.01"
-                )
-        if stage not in STAGES:
-            raise MisconfigurationException(
-                f"ExpectedMetrics(stage={stage!r}).",
-                expected=f"one of {', '.join(map(repr, STAGES))}.",
-                fix='ExpectedMetrics(…, stage="fit")',
-            )
+            check_number("ExpectedMetrics", name, tolerance, least=0, below=math.inf, example=0.01)
+        check_word("ExpectedMetrics", "stage", stage, STAGES)
         self.expected, self.rtol, self.atol, self.stage = dict(expected), rtol, atol, stage
         self._bounds = {name: _bounds(name, value, rtol, atol) for name, value in expected.items()}
 

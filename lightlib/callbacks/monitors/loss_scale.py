@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_receiver
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_type
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -35,10 +35,7 @@ class LossScaleMonitor(Callback):
 
     def __init__(self, name: str = "loss_scale") -> None:
         super().__init__()
-        if not isinstance(name, str):
-            raise ArgumentTypeError(
-                f"LossScaleMonitor(name={shown(name)}).", expected="a string.", fix="LossScaleMonitor('loss_scale')"
-            )
+        check_type("LossScaleMonitor", "name", name, str, "a string", "'loss_scale'")
         self.name = name
         self._logged_step = 0
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import MisconfigurationException, check_flag, check_int
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -47,11 +46,8 @@ class NormMonitor(Callback):
 
     def __init__(self, gradients: bool = True, parameters: bool = True, every_n_steps: int | None = None) -> None:
         super().__init__()
-        for name, value in (("gradients", gradients), ("parameters", parameters)):
-            if not isinstance(value, bool):
-                raise ArgumentTypeError(
-                    f"NormMonitor({name}={value!r}).", expected="True or False.", fix=f"{name}=True"
-                )
+        check_flag("NormMonitor", "gradients", gradients)
+        check_flag("NormMonitor", "parameters", parameters)
         if not gradients and not parameters:
             raise MisconfigurationException(
                 "NormMonitor(gradients=False, parameters=False) has nothing to log.",
@@ -59,7 +55,7 @@ class NormMonitor(Callback):
                 fix="NormMonitor(), or leave the callback out.",
             )
         if every_n_steps is not None:
-            check_int("NormMonitor", "every_n_steps", every_n_steps, 1, fix="NormMonitor(every_n_steps=50)")
+            check_int("NormMonitor", "every_n_steps", every_n_steps, 1, example=50)
         self.gradients, self.parameters, self.every_n_steps = gradients, parameters, every_n_steps
         self._every = 0
 

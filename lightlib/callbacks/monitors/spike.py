@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from lightlib import safe_files
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import (
+    ArgumentTypeError,
+    LightlibError,
+    MisconfigurationException,
+    check_int,
+    check_number,
+    check_word,
+    shown,
+    wrong_type,
+)
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -83,18 +91,14 @@ class FabricSpikeDetection:
         finite_only: bool = True,
     ) -> None:
         name = "SpikeDetection"
-        if mode not in ("min", "max"):
-            raise UnknownNameError(f"mode of {name}", mode, ("min", "max"), fix=f"{name}(mode='min')")
+        check_word(name, "mode", mode, ("min", "max"))
         check_int(name, "window", window, 1)
         check_int(name, "warmup", warmup, 0)
         for argument, value in (("atol", atol), ("rtol", rtol)):
-            _check_tolerance(f"{name}({argument}={shown(value)})", value)
+            if value is not None:
+                check_number(name, argument, value, least=0, meaning=", or None", example=2.0)
         if exclude_batches_path is not None and not isinstance(exclude_batches_path, (str, os.PathLike)):
-            raise ArgumentTypeError(
-                f"{name}(exclude_batches_path={shown(exclude_batches_path)}).",
-                expected="a path, or None.",
-                fix=f"{name}(exclude_batches_path='{_FILE}')",
-            )
+            raise wrong_type(name, "exclude_batches_path", exclude_batches_path, "a path, or None", f"'{_FILE}'")
         self.mode, self.window, self.warmup, self.atol, self.rtol = mode, window, warmup, atol, rtol
         self.exclude_batches_path, self.finite_only = exclude_batches_path, finite_only
         self.last_val = 0.0
@@ -239,15 +243,6 @@ class SpikeDetection(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.detection.load_state_dict(state_dict)
-
-
-def _check_tolerance(what: str, value: Any) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ArgumentTypeError(f"{what}.", expected="a number, or None.", fix="SpikeDetection(rtol=2.0)")
-    if not value >= 0:
-        raise MisconfigurationException(f"{what}.", expected="0 or more.", fix="SpikeDetection(rtol=2.0)")
 
 
 def _listed(file: Path) -> list[int]:

@@ -12,7 +12,7 @@ import torch
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.monitors.step_clock import BACKWARD, FORWARD, OPTIMIZER, StepClock
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import MisconfigurationException, check_flag, check_type
 from lightlib.profilers.flops import OperationCounter, get_available_flops
 from lightlib.profilers.throughput import Throughput
 
@@ -105,18 +105,12 @@ class ThroughputMonitor(Callback):
         count_flops: bool = False,
     ) -> None:
         super().__init__()
-        for name, function in (("batch_size_fn", batch_size_fn), ("length_fn", length_fn)):
-            if not callable(function) and (name == "batch_size_fn" or function is not None):
-                raise ArgumentTypeError(
-                    f"ThroughputMonitor({name}={function!r}).",
-                    expected="a function from a batch to a number.",
-                    fix=f"ThroughputMonitor({name}=lambda batch: len(batch[0]))",
-                )
-        for name, flag in (("step_times", step_times), ("count_flops", count_flops)):
-            if not isinstance(flag, bool):
-                raise ArgumentTypeError(
-                    f"ThroughputMonitor({name}={flag!r}).", expected="True or False.", fix=f"{name}=True"
-                )
+        owner, example = "ThroughputMonitor", "lambda batch: len(batch[0])"
+        expected = "a function from a batch to a number"
+        check_type(owner, "batch_size_fn", batch_size_fn, Callable, expected, example)
+        check_type(owner, "length_fn", length_fn, Callable | None, expected, example)
+        check_flag(owner, "step_times", step_times)
+        check_flag(owner, "count_flops", count_flops)
         Throughput(window_size=window_size, separator=separator)  # checks them
         self.batch_size_fn, self.length_fn = batch_size_fn, length_fn
         self.window_size, self.separator = window_size, separator

@@ -6,7 +6,7 @@ import sys
 
 from lightlib.callbacks.progress.text import Moment, line
 from lightlib.callbacks.progress.timed import TimedProgressBar
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import wrong_value
 
 
 class PlainProgressBar(TimedProgressBar):
@@ -31,11 +31,8 @@ class PlainProgressBar(TimedProgressBar):
     def __init__(self, interval: float = 10.0) -> None:
         super().__init__()
         if not interval > 0:
-            raise MisconfigurationException(
-                f"PlainProgressBar(interval={interval!r}).",
-                expected="seconds above 0.",
-                fix="PlainProgressBar(interval=10.0), or Trainer(enable_progress_bar=False) for none.",
-            )
+            fix = "PlainProgressBar(interval=10.0), or Trainer(enable_progress_bar=False) for none."
+            raise wrong_value("PlainProgressBar", "interval", interval, "seconds above 0", fix=fix)
         self.seconds_between_draws = interval
         self.seconds_before_first = min(1.0, interval)
         self.seconds_before_nested = interval

@@ -12,7 +12,7 @@ from lightlib.callbacks.progress.columns import ColumnRows, default_columns
 from lightlib.callbacks.progress.text import Moment, count, facts, number
 from lightlib.callbacks.progress.timed import TimedProgressBar
 from lightlib.callbacks.rich_console import console
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import wrong_value
 
 if TYPE_CHECKING:
     from rich.console import Console  # optional: rich
@@ -81,11 +81,7 @@ class RichProgressBar(TimedProgressBar):
     ) -> None:
         super().__init__()
         if refresh_rate < 0:
-            raise MisconfigurationException(
-                f"RichProgressBar(refresh_rate={refresh_rate!r}).",
-                expected="drawings per second, or 0 for none.",
-                fix="RichProgressBar(refresh_rate=10)",
-            )
+            raise wrong_value("RichProgressBar", "refresh_rate", refresh_rate, "drawings per second, or 0 for none", 10)
         self.refresh_rate = refresh_rate
         self.seconds_between_draws = 1 / refresh_rate if refresh_rate else math.inf
         self.leave = leave

@@ -8,11 +8,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.log_handlers import LogHandlers
 from lightlib.callbacks.progress.text import Moment, count, facts, line, metric_words
 from lightlib.callbacks.progress.timed import TimedProgressBar
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, check_int
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module

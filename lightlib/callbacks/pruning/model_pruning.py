@@ -26,7 +26,6 @@ from lightlib.callbacks.pruning.pruning_arguments import (
     NAMES,
     Layers,
     check_amount,
-    check_flag,
     described,
     parameters_in,
     pruning_function,
@@ -34,7 +33,7 @@ from lightlib.callbacks.pruning.pruning_arguments import (
 from lightlib.callbacks.requirements import need_one_average
 from lightlib.checkpoint.directory.tensors import dtensor_type, read_tensors
 from lightlib.checkpoint.storage.content import TRAINED
-from lightlib.errors import MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import MisconfigurationException, UnknownNameError, check_flag, check_type, wrong_value
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -98,18 +97,17 @@ class ModelPruning(Callback):
         super().__init__()
         owner = type(self).__name__
         for flag in ("use_global_unstructured", "make_pruning_permanent", "resample_parameters"):
-            check_flag(owner, flag, locals()[flag], may_call=False)
-        check_flag(owner, "prune_on_train_epoch_end", prune_on_train_epoch_end, may_call=False)
-        check_flag(owner, "apply_pruning", apply_pruning)
-        check_flag(owner, "use_lottery_ticket_hypothesis", use_lottery_ticket_hypothesis)
+            check_flag(owner, flag, locals()[flag])
+        check_flag(owner, "prune_on_train_epoch_end", prune_on_train_epoch_end)
+        for flag in ("apply_pruning", "use_lottery_ticket_hypothesis"):
+            expected = "True or False, or a function of the epoch"
+            check_type(owner, flag, locals()[flag], (bool, Callable), expected, True)
         check_amount(owner, amount)
         for name in parameter_names or ():
             if name not in NAMES:
                 raise UnknownNameError("parameter name", name, NAMES, fix=f'{owner}(…, parameter_names=["weight"])')
         if verbose not in (0, 1, 2):
-            raise MisconfigurationException(
-                f"{owner}(verbose={shown(verbose)}).", expected="0, 1 or 2.", fix=f"{owner}(…, verbose=1)"
-            )
+            raise wrong_value(owner, "verbose", verbose, "0, 1 or 2", 1)
         self._use_global_unstructured, self._parameter_names = use_global_unstructured, parameter_names or NAMES
         self.pruning_fn, self._options, self._pruning_method_name = pruning_function(
             owner, pruning_fn, use_global_unstructured, pruning_dim, pruning_norm

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import prune
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import MisconfigurationException, UnknownNameError, wrong_type, wrong_value
 
 NAMES = ("weight", "bias")
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -56,11 +56,8 @@ def pruning_function(
             )
         found, options, name = given, {}, given.__name__
     else:
-        raise ArgumentTypeError(
-            f"{owner}(pruning_fn={shown(given)}).",
-            expected=f"one of {', '.join(FUNCTIONS)}, or a subclass of torch.nn.utils.prune.BasePruningMethod.",
-            fix=f'{owner}("l1_unstructured")',
-        )
+        expected = f"one of {', '.join(FUNCTIONS)}, or a subclass of torch.nn.utils.prune.BasePruningMethod"
+        raise wrong_type(owner, "pruning_fn", given, expected, fix=f'{owner}("l1_unstructured")')
     if everywhere and found.PRUNING_TYPE != "unstructured":
         raise MisconfigurationException(
             f"{owner}(pruning_fn={name}, use_global_unstructured=True): its type is {found.PRUNING_TYPE!r}.",
@@ -84,27 +81,9 @@ def check_amount(owner: str, amount: object) -> None:
     if callable(amount):
         return
     if isinstance(amount, bool) or not isinstance(amount, (int, float)):
-        raise ArgumentTypeError(
-            f"{owner}(amount={shown(amount)}).",
-            expected="a float from 0 to 1, an int, or a function of the epoch.",
-            fix=f"{owner}(…, amount=0.2)",
-        )
+        raise wrong_type(owner, "amount", amount, "a float from 0 to 1, an int, or a function of the epoch", 0.2)
     if amount < 0 or (isinstance(amount, float) and amount > 1):
-        raise MisconfigurationException(
-            f"{owner}(amount={amount}).",
-            expected="a share from 0.0 to 1.0, or a number of elements.",
-            fix=f"{owner}(…, amount=0.2)",
-        )
-
-
-def check_flag(owner: str, name: str, value: object, may_call: bool = True) -> None:
-    """Check a switch, which may be a function of the epoch."""
-    if not isinstance(value, bool) and not (may_call and callable(value)):
-        raise ArgumentTypeError(
-            f"{owner}({name}={shown(value)}).",
-            expected="True or False" + (", or a function of the epoch." if may_call else "."),
-            fix=f"{owner}(…, {name}=True)",
-        )
+        raise wrong_value(owner, "amount", amount, "a share from 0.0 to 1.0, or a number of elements", 0.2)
 
 
 def parameters_in(owner: str, pl_module: nn.Module, given: Any, names: Sequence[str]) -> Layers:
@@ -120,11 +99,8 @@ def parameters_in(owner: str, pl_module: nn.Module, given: Any, names: Sequence[
     example = f'{owner}(…, parameters_to_prune=[(module.layer, "weight")])'
     pairs = isinstance(given, (list, tuple)) and all(isinstance(one, (list, tuple)) and len(one) == 2 for one in given)
     if not pairs or not all(isinstance(layer, nn.Module) and isinstance(name, str) for layer, name in given):
-        raise ArgumentTypeError(
-            f"{owner}(parameters_to_prune={shown(given)}).",
-            expected="a list of pairs of a layer and the name of its parameter.",
-            fix=example,
-        )
+        expected = "a list of pairs of a layer and the name of its parameter"
+        raise wrong_type(owner, "parameters_to_prune", given, expected, fix=example)
     known = {id(layer) for layer in layers}
     for layer, name in given:
         if id(layer) not in known or not _has(layer, name):

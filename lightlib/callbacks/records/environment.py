@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError
+from lightlib.errors import wrong_type
 from lightlib.loggers.media.items import Text
 from lightlib.report import MASK, info, is_secret, without_passwords
 from lightlib.version import __version__
@@ -55,11 +55,7 @@ class EnvironmentRecord(Callback):
     def __init__(self, verbose: bool = True, variables: Sequence[str] = ()) -> None:
         super().__init__()
         if isinstance(variables, str) or not all(isinstance(name, str) for name in variables):
-            raise ArgumentTypeError(
-                f"EnvironmentRecord(variables={variables!r}).",
-                expected="a list of names.",
-                fix='EnvironmentRecord(variables=["MY_VARIABLE"])',
-            )
+            raise wrong_type("EnvironmentRecord", "variables", variables, "a list of names", '["MY_VARIABLE"]')
         self.verbose, self.variables = verbose, tuple(variables)
 
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:

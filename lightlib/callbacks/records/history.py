@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.records.windows import Method, Window, check_method, check_window, smoothed
-from lightlib.errors import UnknownNameError
+from lightlib.errors import UnknownNameError, check_int
 from lightlib.loggers.logger import number
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit, remaining_in_run
 from lightlib.callbacks.progress.text import clock
 from lightlib.callbacks.records.windows import Method, Window, check_method, check_window, smoothed
-from lightlib.errors import ArgumentTypeError
+from lightlib.errors import check_int, check_type
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -76,15 +75,11 @@ class MetricPrinter(Callback):
         hierarchy: bool = True,
     ) -> None:
         super().__init__()
-        check_int("MetricPrinter", "every_n_batches", every_n_batches, 1, fix="MetricPrinter(every_n_batches=10)")
-        check_int("MetricPrinter", "digits", digits, 0, fix="MetricPrinter(digits=4)")
+        check_int("MetricPrinter", "every_n_batches", every_n_batches, 1, example=10)
+        check_int("MetricPrinter", "digits", digits, 0, example=4)
         check_window("MetricPrinter", window)
-        if not isinstance(smoothing, (Mapping, type(None))):
-            raise ArgumentTypeError(
-                f"MetricPrinter(smoothing={smoothing!r}).",
-                expected="a dict from names of values to methods.",
-                fix='MetricPrinter(smoothing={"loss": "median"})',
-            )
+        expected = "a dict from names of values to methods"
+        check_type("MetricPrinter", "smoothing", smoothing, Mapping | None, expected, '{"loss": "median"}')
         for method in (smoothing or {}).values():
             check_method("MetricPrinter", method)
         self.every_n_batches, self.by_epoch, self.window = every_n_batches, by_epoch, window

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage import filesystem as storage
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import check_int, check_type, wrong_type, wrong_value
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -54,21 +53,14 @@ class RankLogFiles(Callback):
     ) -> None:
         super().__init__()
         for name, value in (("folder", folder), ("upload_to", upload_to)):
-            if value is not None and not isinstance(value, (str, os.PathLike)):
-                raise ArgumentTypeError(
-                    f"RankLogFiles({name}={value!r}).", expected="a path, or None.", fix=f"RankLogFiles({name}='logs')"
-                )
+            check_type("RankLogFiles", name, value, str | os.PathLike | None, "a path, or None", "'logs'")
         if folder is not None and "://" in os.fspath(folder):
-            raise MisconfigurationException(
-                f"RankLogFiles(folder={os.fspath(folder)!r}).",
-                expected="a local path: files at a URL cannot grow by lines.",
-                fix=f"RankLogFiles(upload_to={os.fspath(folder)!r}) copies the local files there.",
-            )
+            expected = "a local path: files at a URL cannot grow by lines"
+            fix = f"RankLogFiles(upload_to={os.fspath(folder)!r}) copies the local files there."
+            raise wrong_value("RankLogFiles", "folder", os.fspath(folder), expected, fix=fix)
         if ranks is not None and not _are_ranks(ranks):
-            raise ArgumentTypeError(
-                f"RankLogFiles(ranks={ranks!r}).", expected="a list of ranks.", fix="RankLogFiles(ranks=[0])"
-            )
-        check_int("RankLogFiles", "name_every_n_lines", name_every_n_lines, 1, fix="RankLogFiles()")
+            raise wrong_type("RankLogFiles", "ranks", ranks, "a list of ranks", "[0]")
+        check_int("RankLogFiles", "name_every_n_lines", name_every_n_lines, 1, example=1000)
         self.folder, self.level, self.ranks, self.upload_to = folder, level, ranks, upload_to
         self._level = _number_of(level)
         self.name_every_n_lines = name_every_n_lines
@@ -157,9 +149,6 @@ def _are_ranks(values: Any) -> bool:
 def _number_of(level: str | int) -> int:
     number = logging.getLevelName(level.upper()) if isinstance(level, str) else level
     if type(number) is not int:
-        raise MisconfigurationException(
-            f"RankLogFiles(level={level!r}).",
-            expected="a level of logging: DEBUG, INFO, WARNING, ERROR, CRITICAL, or a number.",
-            fix="RankLogFiles(level='INFO')",
-        )
+        expected = "a level of logging: DEBUG, INFO, WARNING, ERROR, CRITICAL, or a number"
+        raise wrong_value("RankLogFiles", "level", level, expected, "'INFO'")
     return number

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError
+from lightlib.errors import wrong_type
 from lightlib.loggers import log_files
 from lightlib.loggers.jsonl import JSONLWriter
 
@@ -40,13 +40,9 @@ class RankMetricFiles(Callback):
     def __init__(self, folder: str | os.PathLike[str] | None = None, ranks: Sequence[int] | None = None) -> None:
         super().__init__()
         if folder is not None and not _is_local(folder):
-            raise ArgumentTypeError(
-                f"RankMetricFiles(folder={folder!r}).", expected="a local path.", fix="RankMetricFiles('logs')"
-            )
+            raise wrong_type("RankMetricFiles", "folder", folder, "a local path", "'logs'")
         if ranks is not None and not _are_ranks(ranks):
-            raise ArgumentTypeError(
-                f"RankMetricFiles(ranks={ranks!r}).", expected="a list of ranks.", fix="RankMetricFiles(ranks=[0])"
-            )
+            raise wrong_type("RankMetricFiles", "ranks", ranks, "a list of ranks", "[0]")
         self.folder, self.ranks = folder, ranks
         self._writer: JSONLWriter | None = None
         self._rows = 0

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from lightlib.callbacks.arguments import check_int
-from lightlib.errors import UnknownNameError
+from lightlib.errors import check_int, check_word
 
 Window = int | Literal["epoch", "global"]
 Method = Literal["mean", "median", "min", "max", "latest"]
@@ -26,9 +25,9 @@ def check_window(owner: str, window: object) -> None:
         >>> check_window("History", "global")
     """
     if not isinstance(window, str):
-        check_int(owner, "window", window, 1, meaning=', "epoch" or "global"', fix=f"{owner}(window=10)")
-    elif window not in ("epoch", "global"):
-        raise UnknownNameError(f"window of {owner}", window, ("epoch", "global"), fix="window='epoch'")
+        check_int(owner, "window", window, 1, meaning=', "epoch" or "global"', example=10)
+    else:
+        check_word(owner, "window", window, ("epoch", "global"))
 
 
 def check_method(owner: str, method: object) -> None:
@@ -37,8 +36,7 @@ def check_method(owner: str, method: object) -> None:
     Raises:
         UnknownNameError: It is not.
     """
-    if method not in METHODS:
-        raise UnknownNameError(f"method of {owner}", str(method), tuple(METHODS), fix="method='mean'")
+    check_word(owner, "method", method, METHODS)
 
 
 def smoothed(values: Sequence[float], method: Method) -> float:

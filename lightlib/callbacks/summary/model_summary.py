@@ -14,13 +14,12 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightlib import report
-from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.rich_console import console
 from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
 from lightlib.callbacks.summary.training_memory import described, expected_memory, three_digits
 from lightlib.conventions import order
-from lightlib.errors import ArgumentTypeError, UnknownNameError
+from lightlib.errors import UnknownNameError, check_int, check_type
 from lightlib.tree import map_tensors
 
 if TYPE_CHECKING:
@@ -59,10 +58,7 @@ class Summary:
     """
 
     def __init__(self, model: nn.Module, max_depth: int = 1, run_example: bool = True) -> None:
-        if not isinstance(model, nn.Module):
-            raise ArgumentTypeError(
-                f"The module to summarize is {model!r}.", expected="a torch.nn.Module.", fix="summarize(module)"
-            )
+        check_type("ModelSummary", "model", model, nn.Module, "a torch.nn.Module", "module")
         check_int("ModelSummary", "max_depth", max_depth, -1, meaning=": 1 for children, -1 for all")
         self.module = model
         self.max_depth = max_depth

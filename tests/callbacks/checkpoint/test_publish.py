@@ -85,7 +85,7 @@ class TestPublish:
             ({"filename": "a/b"}, MisconfigurationException, r"(?s)'a/b'\) has a folder.*'b', dirpath='a'"),
             ({"keys": "state_dict"}, ArgumentTypeError, "keys='state_dict'"),
             ({"keys": ["hyper_parameters"]}, MisconfigurationException, "has no weights"),
-            ({"monitor": ["a"]}, ArgumentTypeError, r"PublishCheckpoint\(monitor=\['a'\]\)"),
+            ({"monitor": ["a"]}, ArgumentTypeError, r"PublishCheckpoint\(monitor=\['a'\] \(list\)\)"),
         ],
     )
     def test_wrong_arguments(self, arguments, kind, what):

@@ -85,7 +85,7 @@ class TestRestoreBest:
         assert module.seen == 0
 
     def test_wrong_argument(self):
-        with pytest.raises(ArgumentTypeError, match=r"RestoreBest\(monitor=3\)"):
+        with pytest.raises(ArgumentTypeError, match=r"RestoreBest\(monitor=3 \(int\)\)"):
             RestoreBest(3)
 
     def test_a_dry_run_restores_nothing(self, tmp_path):

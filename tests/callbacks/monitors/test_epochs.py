@@ -100,9 +100,9 @@ def test_memory_of_the_process(memory):
     ("arguments", "error", "message"),
     [
         ({"every_n_epochs": 0}, MisconfigurationException, r"every_n_epochs=0\)"),
-        ({"every_n_epochs": "1"}, ArgumentTypeError, r"every_n_epochs='1'\)"),
+        ({"every_n_epochs": "1"}, ArgumentTypeError, r"every_n_epochs='1' \(str\)\)"),
         ({"warmup_steps": -1}, MisconfigurationException, r"warmup_steps=-1\)"),
-        ({"memory": 1}, ArgumentTypeError, r"memory=1\)"),
+        ({"memory": 1}, ArgumentTypeError, r"memory=1 \(int\)\)"),
     ],
 )
 def test_wrong_arguments(arguments, error, message):

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 import lightlib as L
 from lightlib.callbacks import ExpectedMetrics
 from lightlib.callbacks.monitors.expected import UnexpectedMetricsError
-from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, UnknownNameError
 from tests.processes.ranks import ranks
 from tests.runs.modules import LogsLoss, Validated
 from tests.runs.plain import QUIET, Net, batches, quiet_trainer
@@ -116,7 +116,7 @@ def test_two_processes_fail_together():
         ({"expected": {"a": (None, None)}}, MisconfigurationException, "allows every number"),
         ({"expected": {"a": 1}, "rtol": "x"}, ArgumentTypeError, "rtol='x'"),
         ({"expected": {"a": 1}, "atol": -1}, MisconfigurationException, "atol=-1"),
-        ({"expected": {"a": 1}, "stage": "predict"}, MisconfigurationException, "stage='predict'"),
+        ({"expected": {"a": 1}, "stage": "predict"}, UnknownNameError, "Unknown stage of ExpectedMetrics 'predict'"),
     ],
 )
 def test_wrong_arguments(arguments, error, message):

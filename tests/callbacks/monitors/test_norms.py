@@ -121,11 +121,11 @@ def test_other_steps_cost_one_call():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"gradients": 1}, ArgumentTypeError, r"gradients=1\)"),
-        ({"parameters": "no"}, ArgumentTypeError, r"parameters='no'\)"),
+        ({"gradients": 1}, ArgumentTypeError, r"gradients=1 \(int\)\)"),
+        ({"parameters": "no"}, ArgumentTypeError, r"parameters='no' \(str\)\)"),
         ({"gradients": False, "parameters": False}, MisconfigurationException, "nothing to log"),
         ({"every_n_steps": 0}, MisconfigurationException, r"every_n_steps=0\)"),
-        ({"every_n_steps": 1.5}, ArgumentTypeError, r"every_n_steps=1\.5\)"),
+        ({"every_n_steps": 1.5}, ArgumentTypeError, r"every_n_steps=1\.5 \(float\)\)"),
     ],
 )
 def test_wrong_arguments(arguments, error, message):

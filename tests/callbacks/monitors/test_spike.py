@@ -154,7 +154,7 @@ def test_all_ranks_end_at_the_same_batch(tmp_path):
     [
         ({"mode": "auto"}, MisconfigurationException, "Unknown mode of SpikeDetection 'auto'"),
         ({"window": 0}, MisconfigurationException, r"SpikeDetection\(window=0\)"),
-        ({"warmup": 1.5}, ArgumentTypeError, r"SpikeDetection\(warmup=1.5\)"),
+        ({"warmup": 1.5}, ArgumentTypeError, r"SpikeDetection\(warmup=1.5 \(float\)\)"),
         ({"rtol": "2"}, ArgumentTypeError, r"SpikeDetection\(rtol='2'"),
         ({"atol": -1.0}, MisconfigurationException, r"SpikeDetection\(atol=-1.0"),
         ({"exclude_batches_path": 3}, ArgumentTypeError, r"SpikeDetection\(exclude_batches_path=3"),

@@ -249,12 +249,12 @@ def test_a_function_that_returns_no_number(clock, what, value):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"batch_size_fn": 4}, ArgumentTypeError, r"batch_size_fn=4\)"),
-        ({"batch_size_fn": samples, "length_fn": 4}, ArgumentTypeError, r"length_fn=4\)"),
+        ({"batch_size_fn": 4}, ArgumentTypeError, r"batch_size_fn=4 \(int\)\)"),
+        ({"batch_size_fn": samples, "length_fn": 4}, ArgumentTypeError, r"length_fn=4 \(int\)\)"),
         ({"batch_size_fn": samples, "window_size": 1}, MisconfigurationException, r"window_size=1\)"),
-        ({"batch_size_fn": samples, "separator": None}, ArgumentTypeError, r"separator=None\)"),
-        ({"batch_size_fn": samples, "step_times": 1}, ArgumentTypeError, r"step_times=1\)"),
-        ({"batch_size_fn": samples, "count_flops": "yes"}, ArgumentTypeError, r"count_flops='yes'\)"),
+        ({"batch_size_fn": samples, "separator": None}, ArgumentTypeError, r"separator=None \(NoneType\)\)"),
+        ({"batch_size_fn": samples, "step_times": 1}, ArgumentTypeError, r"step_times=1 \(int\)\)"),
+        ({"batch_size_fn": samples, "count_flops": "yes"}, ArgumentTypeError, r"count_flops='yes' \(str\)\)"),
     ],
 )
 def test_wrong_arguments(arguments, error, message):

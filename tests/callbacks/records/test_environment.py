@@ -118,5 +118,5 @@ def test_a_resumed_run_records_its_environment_too(tmp_path):
 
 
 def test_bad_input():
-    with pytest.raises(ArgumentTypeError, match=r"variables='PATH'\)\.\n  Expected: a list of names"):
+    with pytest.raises(ArgumentTypeError, match=r"variables='PATH' \(str\)\)\.\n  Expected: a list of names"):
         EnvironmentRecord(variables="PATH")

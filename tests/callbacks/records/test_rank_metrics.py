@@ -87,9 +87,9 @@ def _of_each_rank(rank, folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"folder": 3}, r"RankMetricFiles\(folder=3\)"),
+        ({"folder": 3}, r"RankMetricFiles\(folder=3 \(int\)\)"),
         ({"folder": "s3://bucket"}, r"(?s)folder='s3://bucket'.*a local path"),
-        ({"ranks": 1}, r"RankMetricFiles\(ranks=1\)"),
+        ({"ranks": 1}, r"RankMetricFiles\(ranks=1 \(int\)\)"),
         ({"ranks": [-1]}, r"(?s)ranks=\[-1\].*Fix: RankMetricFiles\(ranks=\[0\]\)"),
     ],
 )

@@ -305,9 +305,9 @@ def test_wrong_arguments_are_explained() -> None:
         MisconfigurationException, match=r"ModelSummary\(max_depth=-2\)\.\n  Expected: an int >= -1(.|\n)*Fix: "
     ):
         ModelSummary(max_depth=-2)
-    with pytest.raises(ArgumentTypeError, match=r"ModelSummary\(max_depth='top'\)\.\n  Expected: an int"):
+    with pytest.raises(ArgumentTypeError, match=r"ModelSummary\(max_depth='top' \(str\)\)\.\n  Expected: an int"):
         summarize(Net(), max_depth="top")
-    with pytest.raises(ArgumentTypeError, match=r"The module to summarize is 3\.\n  Expected: a torch.nn.Module"):
+    with pytest.raises(ArgumentTypeError, match=r"ModelSummary\(model=3 \(int\)\)\.\n  Expected: a torch.nn.Module"):
         summarize(3)
     with pytest.raises(
         UnknownNameError, match=r"Unknown argument of ModelSummary 'maxdepth'. Did you mean 'max_depth'"
