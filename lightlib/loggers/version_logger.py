@@ -11,7 +11,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from lightlib.checkpoint.storage import filesystem as storage
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_type, wrong_type
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.hyperparameters import plain
 from lightlib.loggers.log_files import HPARAMS_FILE, below, filesystem, is_url, replace
@@ -48,16 +48,10 @@ class VersionLogger(FabricLogger, ABC):
         self, save_dir: str | os.PathLike[str], name: str | None, version: int | str | None, prefix: str
     ) -> None:
         super().__init__()
-        if not isinstance(save_dir, (str, os.PathLike)):
-            raise ArgumentTypeError(
-                f"save_dir is {save_dir!r}.", expected="a path or a URL.", fix="use for example save_dir='logs'."
-            )
+        owner = type(self).__name__
+        check_type(owner, "save_dir", save_dir, (str, os.PathLike), "a path or a URL", "'logs'")
         if isinstance(version, bool) or not isinstance(version, (int, str, type(None))):
-            raise ArgumentTypeError(
-                f"version is {version!r}.",
-                expected="a number, a string, or None for the next free number.",
-                fix="use for example version=0 or version='baseline'.",
-            )
+            raise wrong_type(owner, "version", version, "a number, a string, or None for the next free number", 0)
         location = os.fspath(save_dir)
         self._save_dir = location if is_url(location) else os.path.expanduser(os.path.expandvars(location)) or "."
         self._name = check_inside("name", name or "")

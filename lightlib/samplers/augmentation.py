@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from lightlib.samplers.checks import check_int, size_of
+from lightlib.errors import check_int
+from lightlib.samplers.checks import size_of
 from lightlib.samplers.seeded import SeededSampler, shuffled
 
 

@@ -7,23 +7,10 @@ from typing import Any
 
 import torch
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_int, shown
 
 
-def check_int(owner: str, name: str, value: Any, least: int) -> int:
-    """Return `value` if it is an int of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(
-            f"{owner}({name}={shown(value)}).", expected=f"an int >= {least}.", fix=f"{owner}({name}={max(least, 1)})"
-        )
-    if value < least:
-        raise MisconfigurationException(
-            f"{owner}({name}={value}).", expected=f"an int >= {least}.", fix=f"{owner}({name}={max(least, 1)})"
-        )
-    return value
-
-
-def check_seed(owner: str, seed: Any) -> int | None:
+def check_seed(owner: str, seed: int | None) -> int | None:
     """Return the seed if it is None or an int of at least 0."""
     return None if seed is None else check_int(owner, "seed", seed, 0)
 

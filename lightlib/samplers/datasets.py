@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.utils.data import Dataset, Subset
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
-from lightlib.samplers.checks import check_int, size_of
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_int, shown
+from lightlib.samplers.checks import size_of
 
 
 class RepeatDataset(Dataset[Any]):

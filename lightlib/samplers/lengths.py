@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
-from lightlib.samplers.checks import check_int, numbers_of
+from lightlib.errors import MisconfigurationException, check_int, wrong_type, wrong_value
+from lightlib.samplers.checks import numbers_of
 from lightlib.samplers.seeded import SeededSampler, in_parts, shuffled
 
 _MOST_BATCHES = 50  # in a group that is sorted
@@ -147,15 +147,8 @@ def _bounds(owner: str, boundaries: Any, lengths: torch.Tensor) -> list[int]:
         return sorted({int(ordered[end]) for end in ends if end >= 0})
     whole = isinstance(boundaries, (list, tuple)) and all(type(one) is int for one in boundaries)
     if not whole:
-        raise ArgumentTypeError(
-            f"{owner}(boundaries={shown(boundaries)}).",
-            expected="an int (a number of buckets), or a list of lengths.",
-            fix=f"{owner}(lengths, batch_size=32, boundaries=[64, 128, 256])",
-        )
+        fix = f"{owner}(lengths, batch_size=32, boundaries=[64, 128, 256])"
+        raise wrong_type(owner, "boundaries", boundaries, "an int (a number of buckets), or a list of lengths", fix=fix)
     if any(low >= high for low, high in pairwise(boundaries)):
-        raise MisconfigurationException(
-            f"{owner}(boundaries={boundaries!r}).",
-            expected="lengths that ascend.",
-            fix=f"{owner}(boundaries={sorted(set(boundaries))!r})",
-        )
+        raise wrong_value(owner, "boundaries", boundaries, "lengths that ascend", f"{sorted(set(boundaries))!r}")
     return list(boundaries)

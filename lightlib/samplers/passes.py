@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from lightlib.errors import MisconfigurationException
-from lightlib.samplers.checks import check_int, check_sampler, size_of
+from lightlib.errors import MisconfigurationException, check_int
+from lightlib.samplers.checks import check_sampler, size_of
 from lightlib.samplers.seeded import SeededSampler, shuffled
 
 _APART = 1_000_003  # passes between the streams of two epochs; torch uses the lower 32 bits of a seed

@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args
 
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException, nearest
-from lightlib.schedulers.closed_form import AnnealingLR, between, in_steps, whole
+from lightlib.errors import check_number, check_word
+from lightlib.schedulers.closed_form import AnnealingLR, in_steps, whole
 
 _Decay = Literal["linear", "cosine", "sqrt"]
 _DECAYS: tuple[_Decay, ...] = get_args(_Decay)
@@ -44,7 +44,7 @@ class CosineAnnealingWarmupLR(AnnealingLR):
         eta_min: float = 0.0,
         last_epoch: int = -1,
     ) -> None:
-        self.eta_min = between(self, "eta_min", eta_min, 0, math.inf, 1e-6)
+        self.eta_min = check_number(type(self).__name__, "eta_min", eta_min, least=0, example=1e-6)
         super().__init__(optimizer, total_steps, warmup_steps, last_epoch)
 
     def rate(self, base: Any, step: int) -> Any:
@@ -68,8 +68,8 @@ class FlatAnnealingWarmupLR(AnnealingLR):
         eta_min: float = 0.0,
         last_epoch: int = -1,
     ) -> None:
-        self.pct_start = between(self, "pct_start", pct_start, 0, 1, 0.72)
-        self.eta_min = between(self, "eta_min", eta_min, 0, math.inf, 1e-6)
+        self.pct_start = check_number(type(self).__name__, "pct_start", pct_start, least=0, most=1, example=0.72)
+        self.eta_min = check_number(type(self).__name__, "eta_min", eta_min, least=0, example=1e-6)
         super().__init__(optimizer, total_steps, warmup_steps, last_epoch)
 
     def rate(self, base: Any, step: int) -> Any:
@@ -113,8 +113,8 @@ class PolynomialWarmupLR(AnnealingLR):
         power: float = 1.0,
         last_epoch: int = -1,
     ) -> None:
-        self.eta_min = between(self, "eta_min", eta_min, 0, math.inf, 1e-6)
-        self.power = between(self, "power", power, 0, math.inf, 2.0)
+        self.eta_min = check_number(type(self).__name__, "eta_min", eta_min, least=0, example=1e-6)
+        self.power = check_number(type(self).__name__, "power", power, least=0, example=2.0)
         super().__init__(optimizer, total_steps, warmup_steps, last_epoch)
 
     def rate(self, base: Any, step: int) -> Any:
@@ -155,14 +155,8 @@ class WarmupStableDecayLR(AnnealingLR):
         decay: _Decay = "linear",
         last_epoch: int = -1,
     ) -> None:
-        if decay not in _DECAYS:
-            raise MisconfigurationException(
-                f"WarmupStableDecayLR got decay={decay!r}.{nearest(str(decay), _DECAYS)}",
-                expected=f"one of {', '.join(map(repr, _DECAYS))}.",
-                fix="WarmupStableDecayLR(optimizer, …, decay='linear')",
-            )
-        self.decay = decay
-        self.eta_min = between(self, "eta_min", eta_min, 0, math.inf, 1e-6)
+        self.decay = check_word("WarmupStableDecayLR", "decay", decay, _DECAYS)
+        self.eta_min = check_number(type(self).__name__, "eta_min", eta_min, least=0, example=1e-6)
         self.decay_steps = in_steps(self, "decay_steps", decay_steps, whole(self, "total_steps", total_steps, 1))
         super().__init__(optimizer, total_steps, warmup_steps, last_epoch)
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, check_int
 
 
 class ClosedFormLR(LRScheduler):
@@ -83,15 +83,10 @@ class AnnealingLR(ClosedFormLR):
         return min(1.0, step / self.annealed_steps)
 
 
-def whole(scheduler: object, name: str, value: Any, least: int = 0) -> int:
+def whole(scheduler: object, name: str, value: int, least: int = 0) -> int:
     """Return an argument that has to be an int of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise MisconfigurationException(
-            f"{type(scheduler).__name__} got {name}={value!r}.",
-            expected=f"an int of at least {least}, in steps of the schedule.",
-            fix=f"{type(scheduler).__name__}(optimizer, …, {name}={max(least, 100)})",
-        )
-    return value
+    owner, meaning = type(scheduler).__name__, ", in steps of the schedule"
+    return check_int(owner, name, value, least, meaning=meaning, example=100)
 
 
 def in_steps(scheduler: object, name: str, value: Any, total: int) -> int:
@@ -99,14 +94,3 @@ def in_steps(scheduler: object, name: str, value: Any, total: int) -> int:
     if isinstance(value, float) and 0 <= value < 1:
         return int(value * total)
     return whole(scheduler, name, value)
-
-
-def between(scheduler: object, name: str, value: Any, low: float, high: float, example: float) -> float:
-    """Return an argument that has to be a number from `low` to `high`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise MisconfigurationException(
-            f"{type(scheduler).__name__} got {name}={value!r}.",
-            expected=f"a number from {low} to {high}.",
-            fix=f"{type(scheduler).__name__}(optimizer, …, {name}={example})",
-        )
-    return value

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, check_number
 from lightlib.schedulers.annealing import cosine
-from lightlib.schedulers.closed_form import ClosedFormLR, between, in_steps, whole
+from lightlib.schedulers.closed_form import ClosedFormLR, in_steps, whole
 
 
 class ConstantWarmupLR(ClosedFormLR):
@@ -78,7 +78,7 @@ class MultiStepWarmupLR(ClosedFormLR):
                 expected="ascending milestones after the warm-up.",
                 fix="MultiStepWarmupLR(optimizer, milestones=[300, 800], warmup_steps=100)",
             )
-        self.gamma = between(self, "gamma", gamma, 0, math.inf, 0.1)
+        self.gamma = check_number(type(self).__name__, "gamma", gamma, least=0, example=0.1)
         super().__init__(optimizer, warmup_steps, last_epoch)
 
     def rate(self, base: Any, step: int) -> Any:
@@ -116,7 +116,7 @@ class CosineRestartLR(ClosedFormLR):
                 expected="at least one period, and as many weights as periods.",
                 fix="CosineRestartLR(optimizer, periods=[100, 200], restart_weights=[1, 0.5])",
             )
-        self.eta_min = between(self, "eta_min", eta_min, 0, math.inf, 1e-6)
+        self.eta_min = check_number(type(self).__name__, "eta_min", eta_min, least=0, example=1e-6)
         super().__init__(optimizer, warmup_steps, last_epoch)
 
     def rate(self, base: Any, step: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim import SGD, Optimizer
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_type
 
 
 class ParamScheduler:
@@ -42,12 +42,8 @@ class ParamScheduler:
 
     def __init__(self, optimizer: Optimizer, param: str, scheduler: Callable[[Any], Any]) -> None:
         super().__init__()
-        if not callable(scheduler):
-            raise ArgumentTypeError(
-                f"ParamScheduler got scheduler={scheduler!r} ({type(scheduler).__name__}).",
-                expected="a class of scheduler, or a function that takes an optimizer.",
-                fix=f"ParamScheduler(optimizer, {param!r}, partial(LinearLR, total_iters=100))",
-            )
+        expected = "a class of scheduler, or a function that takes an optimizer"
+        check_type("ParamScheduler", "scheduler", scheduler, Callable, expected, "partial(LinearLR, total_iters=100)")
         self._optimizer, self.param = optimizer, param
         key, _, index = str(param).partition(".")
         self._key, self._index = key, int(index) if index.isdigit() else None

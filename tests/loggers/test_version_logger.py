@@ -75,11 +75,11 @@ def test_names_with_a_nul_are_refused(argument, tmp_path):
 
 
 def test_arguments_of_the_wrong_type(tmp_path):
-    with pytest.raises(ArgumentTypeError, match=r"version is 1\.5"):
+    with pytest.raises(ArgumentTypeError, match=r"version=1\.5 \(float\)"):
         CSVLogger(tmp_path, "a", 1.5)
-    with pytest.raises(ArgumentTypeError, match="version is True"):
+    with pytest.raises(ArgumentTypeError, match=r"version=True \(bool\)"):
         CSVLogger(tmp_path, "a", True)
-    with pytest.raises(ArgumentTypeError, match="save_dir is None"):
+    with pytest.raises(ArgumentTypeError, match=r"CSVLogger\(save_dir=None \(NoneType\)\)"):
         CSVLogger(None, "a", 0)
     with pytest.raises(ArgumentTypeError, match=r"name is 3.*\n.*\n  Fix: use name='3'"):
         CSVLogger(tmp_path, 3, 0)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_type, shown, wrong_type, wrong_value
 
 
 class Media(ABC):
@@ -115,11 +115,8 @@ class Figure(Media):
 
     def __init__(self, figure: Any, caption: str = "") -> None:
         if not callable(getattr(figure, "savefig", None)):
-            raise ArgumentTypeError(
-                f"Figure got {shown(figure)}.",
-                expected="a figure of matplotlib.",
-                fix="Figure(plt.gcf()), or Image(tensor) for pixels.",
-            )
+            fix = "Figure(plt.gcf()), or Image(tensor) for pixels."
+            raise wrong_type("Figure", "figure", figure, "a figure of matplotlib", fix=fix)
         self.figure, self.caption = figure, caption
 
     def encoded(self) -> bytes:
@@ -157,9 +154,7 @@ class Histogram(Media):
         if type(bins) is not int:
             raise ArgumentTypeError(f"Histogram(bins={bins!r}).", expected="an int.", fix="Histogram(values, bins=64)")
         if bins < 1:
-            raise MisconfigurationException(
-                f"Histogram(bins={bins}).", expected="1 or more.", fix="Histogram(values, bins=64)"
-            )
+            raise wrong_value("Histogram", "bins", bins, "1 or more", fix="Histogram(values, bins=64)")
         given = _tensor("Histogram", values).double().flatten()
         finite = given[given.isfinite()]
         self.num_not_finite = given.numel() - finite.numel()
@@ -196,8 +191,7 @@ class Text(Media):
     extension = ".txt"
 
     def __init__(self, text: str) -> None:
-        if not isinstance(text, str):
-            raise ArgumentTypeError(f"Text got {shown(text)}.", expected="a string.", fix="Text(str(value))")
+        check_type("Text", "text", text, str, "a string", "str(value)")
         self.text = text
 
     def encoded(self) -> bytes:
@@ -275,9 +269,7 @@ class Audio(Media):
                 fix="Audio(x / 32768, rate)",
             )
         if type(sample_rate) is not int:
-            raise ArgumentTypeError(
-                f"Audio(sample_rate={sample_rate!r}).", expected="an int.", fix="Audio(samples, sample_rate=16000)"
-            )
+            raise wrong_type("Audio", "sample_rate", sample_rate, "an int", fix="Audio(samples, sample_rate=16000)")
         tensor = tensor[None] if tensor.ndim == 1 else tensor
         if tensor.ndim != 2 or not tensor.numel() or tensor.shape[0] > 8 or sample_rate < 1:
             raise MisconfigurationException(

@@ -93,13 +93,13 @@ def test_bad_input():
         Image(torch.zeros(2, 2, dtype=torch.int64))
     with pytest.raises(ArgumentTypeError, match=r"Image got 'cat\.png'"):
         Image("cat.png")
-    with pytest.raises(ArgumentTypeError, match=r"Figure got .*\n  Expected: a figure of matplotlib"):
+    with pytest.raises(ArgumentTypeError, match=r"Figure\(figure=.*\n  Expected: a figure of matplotlib"):
         Figure([1, 2])
     with pytest.raises(ArgumentTypeError, match=r"Histogram\(bins=2\.5\)"):
         Histogram([1.0], bins=2.5)
     with pytest.raises(MisconfigurationException, match=r"Histogram\(bins=0\)"):
         Histogram([1.0], bins=0)
-    with pytest.raises(ArgumentTypeError, match=r"Text got 3"):
+    with pytest.raises(ArgumentTypeError, match=r"Text\(text=3 \(int\)\)"):
         Text(3)
     with pytest.raises(MisconfigurationException, match=r"2 columns, but row 1 has 1 values"):
         Table(["a", "b"], [[1, 2], [3]])
