@@ -17,7 +17,7 @@ import torch
 from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, owner
+from lightlib.errors import MisconfigurationException, owner, wrong_type
 from lightlib.report import PossibleUserWarning, warn
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
@@ -168,11 +168,7 @@ def find_usable_cuda_devices(num_devices: int = -1) -> list[int]:
         []
     """
     if type(num_devices) is not int:
-        raise ArgumentTypeError(
-            f"find_usable_cuda_devices got num_devices={num_devices!r} ({type(num_devices).__name__}).",
-            expected="an int: how many, or -1 for all.",
-            fix="find_usable_cuda_devices(2)",
-        )
+        raise wrong_type("find_usable_cuda_devices", "num_devices", num_devices, "an int: how many, or -1 for all", 2)
     if num_devices == 0:
         return []
     count = torch.cuda.device_count()

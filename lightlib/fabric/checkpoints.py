@@ -18,7 +18,15 @@ from lightlib.checkpoint.storage.content import FORMAT, OURS
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.resume.save import write
 from lightlib.data.seed import part_random_numbers, rng_state, set_rng_state
-from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, nearest, shown
+from lightlib.errors import (
+    ArgumentTypeError,
+    CheckpointError,
+    MisconfigurationException,
+    check_type,
+    nearest,
+    shown,
+    wrong_type,
+)
 from lightlib.fabric.loader import FabricLoader
 from lightlib.fabric.placed_objects import PlacedObjects
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
@@ -152,11 +160,8 @@ def load_raw(placed: PlacedObjects, path: Any, obj: Any, strict: bool, weights_o
     """Load the state of one module or optimizer; see `Fabric.load_raw`."""
     _check_path("load_raw", path)
     if not isinstance(obj, (FabricModule, nn.Module, Optimizer)):
-        raise ArgumentTypeError(
-            f"fabric.load_raw got {shown(obj)}.",
-            expected="a module or an optimizer.",
-            fix="fabric.load_raw('weights.pt', model); fabric.load reads several objects.",
-        )
+        fix = "fabric.load_raw('weights.pt', model); fabric.load reads several objects."
+        raise wrong_type("fabric.load_raw", "obj", obj, "a module or an optimizer", fix=fix)
     restore_one(path, _read(placed, path, weights_only), obj, strict)
 
 
@@ -278,11 +283,7 @@ def is_stateful(value: Any) -> bool:
 
 def _check_path(call: str, path: Any) -> None:
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise ArgumentTypeError(
-            f"fabric.{call} got the path {shown(path)}.",
-            expected="a path or a URL.",
-            fix=f"fabric.{call}('run.ckpt', …)",
-        )
+        raise wrong_type(f"fabric.{call}", "path", path, "a path or a URL", "'run.ckpt'")
 
 
 def check_state(call: str, state: Any) -> None:
@@ -306,12 +307,8 @@ def check_filters(filters: Mapping[str, Callable[[str, Any], bool]] | None, stat
     """Raise unless `filters` has functions for names of the state."""
     if filters is None:
         return
-    if not isinstance(filters, Mapping):
-        raise ArgumentTypeError(
-            f"fabric.save got filter={shown(filters)}.",
-            expected="a dict of functions by the names of the state.",
-            fix="filter={'model': lambda key, value: 'frozen' not in key}",
-        )
+    expected = "a dict of functions by the names of the state"
+    check_type("fabric.save", "filter", filters, Mapping, expected, "{'model': lambda key, value: 'frozen' not in key}")
     for key, chosen in filters.items():
         if key not in state:
             raise MisconfigurationException(
@@ -320,11 +317,8 @@ def check_filters(filters: Mapping[str, Callable[[str, Any], bool]] | None, stat
                 fix="correct the name, or leave the filter out.",
             )
         if not callable(chosen):
-            raise ArgumentTypeError(
-                f"fabric.save got filter[{key!r}]={shown(chosen)}.",
-                expected="a function (key, value) -> bool.",
-                fix=f"filter={{{key!r}: lambda key, value: True}}",
-            )
+            fix = f"filter={{{key!r}: lambda key, value: True}}"
+            raise wrong_type("fabric.save", f"filter[{key!r}]", chosen, "a function (key, value) -> bool", fix=fix)
 
 
 @contextmanager

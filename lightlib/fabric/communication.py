@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown, wrong_type
 from lightlib.strategies.strategy import Strategy
 from lightlib.tree import map_children
 
@@ -20,11 +20,9 @@ def check_function(function: Any) -> None:
         ArgumentTypeError: It is no function, or takes no arguments.
     """
     if not callable(function):
-        raise ArgumentTypeError(
-            f"fabric.launch got {shown(function)}.",
-            expected="a function that takes the Fabric as its first argument.",
-            fix="fabric.launch(train), without calling it.",
-        )
+        expected = "a function that takes the Fabric as its first argument"
+        fix = "fabric.launch(train), without calling it."
+        raise wrong_type("fabric.launch", "function", function, expected, fix=fix)
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # a function of C

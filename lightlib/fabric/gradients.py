@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, owned_by, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, owned_by, shown, wrong_type
 from lightlib.fabric.placement import Placement
 from lightlib.fabric.refusals import OWNER, needs_model, without_graph
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
@@ -79,9 +79,7 @@ class Limits:
         value = self.max_norm if self.clip_val is None else self.clip_val
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             name = "max_norm" if self.clip_val is None else "clip_val"
-            raise ArgumentTypeError(
-                f"fabric.clip_gradients got {name}={shown(value)}.", expected="a number.", fix=f"{name}=1.0"
-            )
+            raise wrong_type("fabric.clip_gradients", name, value, "a number", 1.0)
 
 
 def clip(scaler: Scaler | None, strategy: Strategy, inner: Any, limits: Limits) -> Tensor | None:
@@ -111,11 +109,9 @@ def wrapped_optimizer(optimizer: Any) -> FabricOptimizer:
         ArgumentTypeError: It is not.
     """
     if type(optimizer) is not FabricOptimizer:
-        raise ArgumentTypeError(
-            f"fabric.clip_gradients got {shown(optimizer)}.",
-            expected="an optimizer that fabric.setup or fabric.setup_optimizers returned.",
-            fix="model, optimizer = fabric.setup(model, optimizer)",
-        )
+        expected = "an optimizer that fabric.setup or fabric.setup_optimizers returned"
+        fix = "model, optimizer = fabric.setup(model, optimizer)"
+        raise wrong_type("fabric.clip_gradients", "optimizer", optimizer, expected, fix=fix)
     return optimizer
 
 

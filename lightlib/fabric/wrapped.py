@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from lightlib.core.optimization.optimizers import zeroing
 from lightlib.core.run.step_notes import explain_dtypes
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, owned_by, shown
+from lightlib.errors import MisconfigurationException, check_type, owned_by
 from lightlib.fabric.loader import FabricLoader
 from lightlib.fabric.refusals import OWNER
 from lightlib.precision.context import cast_floating
@@ -123,12 +123,8 @@ class FabricModule(nn.Module):
             torch.Size([])
         """
         kind = type(self.module).__name__
-        if not isinstance(method, (MethodType, str)):
-            raise ArgumentTypeError(
-                f"mark_forward_method got {shown(method)}.",
-                expected="a method of the module, or its name.",
-                fix="model.mark_forward_method('training_step')",
-            )
+        expected, types = "a method of the module, or its name", (MethodType, str)
+        check_type("mark_forward_method", "method", method, types, expected, "'training_step'")
         name = method if isinstance(method, str) else method.__name__
         if name == "forward" or not isinstance(getattr(self.module, name, None), MethodType):
             what = "runs on the strategy anyway" if name == "forward" else f"is no method of {kind}"

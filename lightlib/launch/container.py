@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import (
+    ArgumentTypeError,
+    MisconfigurationException,
+    check_int,
+    check_number,
+    check_word,
+    wrong_type,
+)
 
 _ENGINES = ("docker", "podman")
 
@@ -63,14 +70,12 @@ python train.py'
         super().__init__()
         _check_text(image=image)
         _check_text(**{name: one for name, one in {"address": address, "gpus": gpus}.items() if one is not None})
-        _check_number("num_nodes", num_nodes, 1, 2**20)
-        _check_number("port", port, 1, 65535)
-        if engine not in _ENGINES:
-            raise UnknownNameError("engine", engine, _ENGINES, fix="leave it out: 'docker'.")
+        for name, number, most in (("num_nodes", num_nodes, 2**20), ("port", port, 65535)):
+            check_int("ContainerLauncher", name, number, 1)
+            check_number("ContainerLauncher", name, number, least=1, most=most)
+        check_word("ContainerLauncher", "engine", engine, _ENGINES)
         if isinstance(options, str):
-            raise ArgumentTypeError(
-                f"ContainerLauncher(options={options!r}).", expected="a list.", fix=f"options={shlex.split(options)!r}"
-            )
+            raise wrong_type("ContainerLauncher", "options", options, "a list", f"{shlex.split(options)!r}")
         if num_nodes > 1 and address is None:
             raise MisconfigurationException(
                 f"ContainerLauncher(num_nodes={num_nodes}) without an address.",
@@ -96,7 +101,8 @@ python train.py'
             raise ArgumentTypeError(
                 f"command({program!r}).", expected="a program with its arguments.", fix='["python", "train.py"]'
             )
-        _check_number("node_rank", node_rank, 0, self.num_nodes - 1)
+        check_int("command", "node_rank", node_rank, 0)
+        check_number("command", "node_rank", node_rank, least=0, most=self.num_nodes - 1, example=0)
         return [
             self.engine, "run", "--rm", "--network=host",
             "--ipc=host" if self.shm_size is None else f"--shm-size={self.shm_size}",
@@ -148,13 +154,4 @@ python train.py'
 def _check_text(**given: Any) -> None:
     for name, value in given.items():
         if not isinstance(value, str) or not value:
-            raise ArgumentTypeError(f"ContainerLauncher({name}={shown(value)}).", expected="a text.", fix=f"{name}='…'")
-
-
-def _check_number(name: str, value: Any, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(f"{name}={shown(value)}.", expected="an int.", fix=f"{name}={least}")
-    if not least <= value <= most:
-        raise MisconfigurationException(
-            f"{name}={value}.", expected=f"a number from {least} to {most}.", fix=f"{name}={least}"
-        )
+            raise wrong_type("ContainerLauncher", name, value, "a text", "'…'")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lightlib import optional
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_word
 from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.layers import check_layers
 from lightlib.precision.precision import Applies, Precision
@@ -62,9 +62,7 @@ class BitsandbytesPrecision(Precision):
         ignore_modules: Iterable[str] | None = None,
     ) -> None:
         _package()
-        if mode not in {**_FOUR, **_EIGHT}:
-            fix = 'BitsandbytesPrecision("nf4")'
-            raise UnknownNameError("mode of BitsandbytesPrecision", mode, [*_FOUR, *_EIGHT], fix=fix)
+        check_word("BitsandbytesPrecision", "mode", mode, [*_FOUR, *_EIGHT], example="nf4")
         if dtype is None:
             old = torch.cuda.is_available() and not torch.cuda.is_bf16_supported()
             dtype = torch.float16 if mode in _EIGHT or old else torch.bfloat16

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lightlib import optional, report
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_type, check_word, wrong_type
 from lightlib.precision.layers import check_layers
 from lightlib.precision.precision import Applies, Precision
 
@@ -59,18 +59,12 @@ class Float8Precision(Precision):
         emulate: bool = False,
     ) -> None:
         if weights_dtype not in _NAMES:
-            raise ArgumentTypeError(
-                f"Float8Precision got weights_dtype={shown(weights_dtype)}.",
-                expected="torch.float32 or torch.bfloat16.",
-                fix="Float8Precision(torch.bfloat16)",
-            )
+            expected, fix = "torch.float32 or torch.bfloat16", "Float8Precision(torch.bfloat16)"
+            raise wrong_type("Float8Precision", "weights_dtype", weights_dtype, expected, fix=fix)
         ignored = (ignore_modules,) if isinstance(ignore_modules, str) else tuple(ignore_modules)
         if not all(isinstance(name, str) for name in ignored):
-            raise ArgumentTypeError(
-                f"Float8Precision got ignore_modules={shown(ignore_modules)}.",
-                expected="names of modules, or beginnings of names.",
-                fix='ignore_modules=["head"]',
-            )
+            expected = "names of modules, or beginnings of names"
+            raise wrong_type("Float8Precision", "ignore_modules", ignore_modules, expected, '["head"]')
         super().__init__(_NAMES[weights_dtype], weights_dtype, torch.bfloat16, weights_dtype)
         config = _config(recipe, emulate)
         vars(self).update(recipe=config, ignore_modules=ignored, emulate=bool(config.emulate))
@@ -167,13 +161,8 @@ def _config(recipe: Any, emulate: bool) -> Any:
                 fix="Float8LinearConfig(emulate=True)",
             )
         return recipe
-    if not isinstance(recipe, str):
-        raise ArgumentTypeError(
-            f"Float8Precision got recipe={shown(recipe)}.",
-            expected=f"one of {', '.join(map(repr, RECIPES))}, or a torchao.float8.Float8LinearConfig.",
-            fix="recipe='rowwise'",
-        )
-    if recipe not in RECIPES:
-        raise UnknownNameError("recipe of Float8Precision", recipe, RECIPES, fix="recipe='rowwise'")
+    expected = f"one of {', '.join(map(repr, RECIPES))}, or a torchao.float8.Float8LinearConfig"
+    check_type("Float8Precision", "recipe", recipe, str, expected, "'rowwise'")
+    check_word("Float8Precision", "recipe", recipe, RECIPES, example="rowwise")
     config = kind.from_recipe_name(recipe)
     return dataclasses.replace(config, emulate=True) if emulate else config

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from lightlib import registry
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner, wrong_type
 from lightlib.precision.chosen import (
     Inputs,
     Modules,
@@ -100,11 +100,7 @@ class Precision:
         for field in ("param_dtype", "compute_dtype", "reduce_dtype"):
             dtype = getattr(self, field)
             if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-                raise ArgumentTypeError(
-                    f"Precision({self.name!r}) got {field}={dtype!r}.",
-                    expected="a floating dtype of torch.",
-                    fix=f"{field}=torch.float32",
-                )
+                raise wrong_type("Precision", field, dtype, "a floating dtype of torch", "torch.float32")
         if self.autocasts and self.compute_dtype not in AUTOCAST_DTYPES:
             raise MisconfigurationException(
                 f"Precision({self.name!r}) stores {self.param_dtype} and computes in {self.compute_dtype}.",
@@ -267,11 +263,8 @@ def named(name: str | int) -> Precision:
         '16-mixed'
     """
     if isinstance(name, bool) or not isinstance(name, (str, int)):
-        raise ArgumentTypeError(
-            f"precision={name!r} is a {type(name).__name__}.",
-            expected=f"one of {', '.join(map(repr, _NAMED))}, or a Precision.",
-            fix=f"{owner()}(precision='bf16-mixed')",
-        )
+        expected = f"one of {', '.join(map(repr, _NAMED))}, or a Precision"
+        raise wrong_type(owner(), "precision", name, expected, "'bf16-mixed'")
     full = _SHORT.get(str(name), str(name))
     substitute = registry.substituted("precision", full)
     if substitute is not None:

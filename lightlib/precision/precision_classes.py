@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from lightlib.errors import ArgumentTypeError, UnknownNameError
+from lightlib.errors import check_type, check_word
 from lightlib.precision.chosen import Inputs, Modules
 from lightlib.precision.precision import Precision
 from lightlib.precision.scaler_settings import Settings
@@ -45,12 +45,8 @@ class MixedPrecision(Precision):
     ) -> None:
         dtypes = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
         _check("MixedPrecision", precision, dtypes)
-        if device is not None and not isinstance(device, str):
-            raise ArgumentTypeError(
-                f"MixedPrecision got device={device!r}, a {type(device).__name__}.",
-                expected="the name of a type of device, or None.",
-                fix=f"MixedPrecision({precision!r})",
-            )
+        expected, fix = "the name of a type of device, or None", f"MixedPrecision({precision!r})"
+        check_type("MixedPrecision", "device", device, str | None, expected, fix=fix)
         compute = dtypes[precision]
         super().__init__(
             precision,
@@ -108,5 +104,4 @@ class DoublePrecision(Precision):
 
 
 def _check(kind: str, precision: object, known: Iterable[str]) -> None:
-    if not isinstance(precision, str) or precision not in known:
-        raise UnknownNameError(f"precision of {kind}", precision, known, fix=f"{kind}({next(iter(known))!r})")
+    check_word(kind, "precision", precision, known)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lightlib import optional, report
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, owner
+from lightlib.errors import MisconfigurationException, UnknownNameError, owner, wrong_type
 from lightlib.precision.context import DefaultDtype, cast_floating
 from lightlib.precision.layers import LayersInstead, check_layers
 from lightlib.precision.precision import AUTOCAST_DTYPES, Applies, Precision
@@ -60,11 +60,8 @@ class TransformerEnginePrecision(Precision):
         super().__init__(name, weights_dtype, weights_dtype, weights_dtype)
         fallback: Any = weights_dtype if fallback_compute_dtype is None else fallback_compute_dtype
         if not isinstance(fallback, torch.dtype) or not fallback.is_floating_point:
-            raise ArgumentTypeError(
-                f"TransformerEnginePrecision got fallback_compute_dtype={fallback!r}.",
-                expected="a floating dtype of torch.",
-                fix="fallback_compute_dtype=torch.bfloat16",
-            )
+            expected, example = "a floating dtype of torch", "torch.bfloat16"
+            raise wrong_type("TransformerEnginePrecision", "fallback_compute_dtype", fallback, expected, example)
         more = {"recipe": _recipe(recipe), "replace_layers": replace_layers, "fallback_compute_dtype": fallback}
         vars(self).update(more)
 

@@ -14,7 +14,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from lightlib.callbacks.summary.training_memory import expected_memory, size
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import check_int
 from lightlib.tree import children
 
 __all__ = ["Advice", "advise"]
@@ -97,10 +97,7 @@ def advise(
 
 
 def _check(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(f"advise got {name}={shown(value)}.", expected="an int.", fix=f"{name}={least}")
-    if value < least:
-        raise MisconfigurationException(f"advise got {name}={value}.", expected=f"at least {least}.", fix=f"{name}=8")
+    check_int("advise", name, value, least, example=8)
 
 
 def _bytes(tensor: Tensor, dtype: torch.dtype | None) -> int:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, owner
+from lightlib.errors import MisconfigurationException, check_int, owner, wrong_value
 from lightlib.strategies.axes.axis import Axis
 
 
@@ -75,16 +75,9 @@ def in_order(axes: Sequence[Axis]) -> list[Axis]:
 
 def _check_size(axis: Axis) -> None:
     name, size = axis.name or type(axis).__name__, axis.size
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise ArgumentTypeError(
-            f"{name}={size!r} ({type(size).__name__}).",
-            expected="an int: the number of processes; -1 for as many as are left.",
-            fix=f"MeshStrategy({name}=2)",
-        )
-    if size < 1 and size != -1:
-        raise MisconfigurationException(
-            f"{name}={size}.", expected="at least 1, or -1 for as many as are left.", fix=f"MeshStrategy({name}=2)"
-        )
+    check_int("MeshStrategy", name, size, -1, meaning=": the processes; -1 for as many as are left", example=2)
+    if not size:
+        raise wrong_value("MeshStrategy", name, size, "at least 1, or -1 for as many as are left", 2)
 
 
 def _check_names(dimensions: Sequence[Axis]) -> None:

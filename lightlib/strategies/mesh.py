@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, check_word
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import batch_norm, clip, state_by_name
@@ -115,10 +115,8 @@ class MeshStrategy(Strategy):
         self._dimensions = {axis.name: axis for axis in in_order(every)}
         self.sizes = {name: axis.size for name, axis in self._dimensions.items()}
         self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
-        if launcher not in _LAUNCHERS:
-            raise UnknownNameError("launcher", launcher, _LAUNCHERS, fix="leave it out: 'subprocess'.")
-        if checkpoint_format not in _FORMATS:
-            raise UnknownNameError("checkpoint_format", checkpoint_format, _FORMATS)
+        check_word(type(self).__name__, "launcher", launcher, _LAUNCHERS, fix="leave it out: 'subprocess'.")
+        check_word(type(self).__name__, "checkpoint_format", checkpoint_format, _FORMATS)
         self.checkpoint_format = checkpoint_format
         self.backend, self.launcher = process_group_backend, launcher
         self.axes: tuple[Axis, ...] = ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, UnknownNameError, check_word
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor.tensor_axis import Tensor
@@ -124,9 +124,7 @@ class FSDPStrategy(MeshStrategy):
         process_group_backend: str | None = None,
         timeout: timedelta | float | None = None,
     ) -> None:
-        if state_dict_type not in _FORMATS:
-            fix = "FSDPStrategy(state_dict_type='sharded')"
-            raise UnknownNameError("state_dict_type", state_dict_type, _FORMATS, fix=fix)
+        check_word("FSDPStrategy", "state_dict_type", state_dict_type, _FORMATS, example="sharded")
         name = str(getattr(sharding_strategy, "name", sharding_strategy)).upper()
         if name not in _RESHARDS:
             fix = "FSDPStrategy(sharding_strategy='FULL_SHARD'); for 'NO_SHARD' use strategy='ddp'."
@@ -191,8 +189,7 @@ class TensorParallelStrategy(MeshStrategy):
         timeout: timedelta | float | None = None,
         **options: Any,
     ) -> None:
-        if mode not in ("1d", "2d", "2.5d", "3d"):
-            raise UnknownNameError("mode of TensorParallelStrategy", mode, ("1d", "2d", "2.5d", "3d"))
+        check_word("TensorParallelStrategy", "mode", mode, ("1d", "2d", "2.5d", "3d"))
         deep = {"2.5d": "replicate", "3d": "shard"}.get(mode)
         if (depth is None) != (deep is None):
             raise MisconfigurationException(

@@ -147,7 +147,7 @@ def test_find_usable_without_gpus():
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize("number", [True, 1.5, "2", None])
 def test_find_usable_wants_an_int(number):
-    with pytest.raises(ArgumentTypeError, match="find_usable_cuda_devices got num_devices="):
+    with pytest.raises(ArgumentTypeError, match=r"find_usable_cuda_devices\(num_devices="):
         find_usable_cuda_devices(number)
 
 

@@ -64,7 +64,7 @@ class TestClipping:
     @pytest.mark.parametrize("limits", [{}, {"clip_val": 1, "max_norm": 1}, {"max_norm": "1"}, {"clip_val": True}])
     def test_mistakes(self, fabric, limits):
         model, optimizer = set_up(fabric)
-        with pytest.raises(MisconfigurationException, match=r"fabric.clip_gradients got") as raised:
+        with pytest.raises(MisconfigurationException, match=r"fabric.clip_gradients( got|\()") as raised:
             fabric.clip_gradients(model, optimizer, **limits)
         assert parts_of(raised)
 
@@ -73,7 +73,7 @@ class TestClipping:
         with pytest.raises(ArgumentTypeError, match="clip_gradients got Sequential") as raised:
             fabric.clip_gradients(model.module, optimizer, max_norm=1)
         assert parts_of(raised)
-        with pytest.raises(ArgumentTypeError, match="clip_gradients got SGD"):
+        with pytest.raises(ArgumentTypeError, match=r"clip_gradients\(optimizer=SGD"):
             fabric.clip_gradients(model, optimizer.optimizer, max_norm=1)
 
 
@@ -166,13 +166,13 @@ class TestMistakes:
             (lambda f: f.setup_dataloaders(TensorDataset(torch.ones(1))), "setup_dataloaders got an object of type"),
             (lambda f: f.setup_dataloaders(DataLoader([])), "data are empty"),
             (lambda f: f.no_backward_sync(nn.Linear(1, 1)).__enter__(), "no_backward_sync got Linear"),
-            (lambda f: f.call(3), "got the hook 3"),
-            (lambda f: f.log_dict([1]), r"fabric.log_dict got \[1\]"),
+            (lambda f: f.call(3), r"fabric.call\(hook_name=3 \(int\)\)"),
+            (lambda f: f.log_dict([1]), r"fabric.log_dict\(metrics=\[1\] \(list\)\)"),
             (lambda f: f.log("a", torch.ones(2)), r"fabric.log got 'a', a tensor of shape \(2,\)"),
             (lambda f: f.logger, "this Fabric has no logger"),
             (lambda f: f.setup(nn.Linear(1, 1)).mark_forward_method("absent"), "is no method of Linear"),
             (lambda f: f.setup(nn.Linear(1, 1)).mark_forward_method("forward"), "runs on the strategy anyway"),
-            (lambda f: f.setup(nn.Linear(1, 1)).mark_forward_method(3), "mark_forward_method got 3"),
+            (lambda f: f.setup(nn.Linear(1, 1)).mark_forward_method(3), r"mark_forward_method\(method=3 \(int\)\)"),
         ],
     )
     def test_wrong_types(self, fabric, call, words):

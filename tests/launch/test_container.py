@@ -120,8 +120,8 @@ def test_the_machine_is_that_of_the_variable_and_the_exit_code_comes_back(docker
         ({"num_nodes": 0}, MisconfigurationException, "num_nodes=0"),
         ({"num_nodes": 2.0}, ArgumentTypeError, r"num_nodes=2\.0 \(float\)"),
         ({"num_nodes": 2}, MisconfigurationException, r"num_nodes=2\) without an address(.|\n)*address='node01'"),
-        ({"port": 70000}, MisconfigurationException, "port=70000(.|\n)*from 1 to 65535"),
-        ({"engine": "dokcer"}, UnknownNameError, "engine 'dokcer'(.|\n)*docker"),
+        ({"port": 70000}, MisconfigurationException, "port=70000(.|\n)*>= 1 and <= 65535"),
+        ({"engine": "dokcer"}, UnknownNameError, "engine of ContainerLauncher 'dokcer'(.|\n)*docker"),
         ({"options": "--user 1"}, ArgumentTypeError, r"options=\['--user', '1'\]"),
     ],
 )
@@ -134,7 +134,7 @@ def test_programs_machines_and_folders_that_there_are_not(docker, monkeypatch):
     launcher = ContainerLauncher("train:1", mounts={"/nowhere": "/data"})
     with pytest.raises(ArgumentTypeError, match=r"python train\.py"):
         launcher.command("python train.py")
-    with pytest.raises(MisconfigurationException, match=r"node_rank=1(.|\n)*from 0 to 0"):
+    with pytest.raises(MisconfigurationException, match=r"node_rank=1(.|\n)*>= 0 and <= 0"):
         launcher.command(PROGRAM, 1)
     with pytest.raises(MisconfigurationException, match=r"'/nowhere'(.|\n)*no such folder"):
         launcher.run(PROGRAM)

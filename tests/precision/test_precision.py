@@ -82,7 +82,7 @@ def test_the_name_of_another_framework_is_never_answered_with_another_dtype(name
 
 @pytest.mark.parametrize("name", [True, 16.0, None, F16])
 def test_a_name_of_another_type(name):
-    with pytest.raises(ArgumentTypeError, match=f"is a {type(name).__name__}"):
+    with pytest.raises(ArgumentTypeError, match=rf"precision=.* \({type(name).__name__}\)\)"):
         named(name)
 
 
@@ -97,9 +97,9 @@ def test_the_name_of_an_installed_package(monkeypatch):
 
 
 def test_what_cannot_be_described():
-    with pytest.raises(ArgumentTypeError, match=r"got param_dtype=torch\.int64"):
+    with pytest.raises(ArgumentTypeError, match=r"Precision\(param_dtype=torch\.int64"):
         Precision("x", torch.int64, F32, F32)
-    with pytest.raises(ArgumentTypeError, match="got reduce_dtype='float32'"):
+    with pytest.raises(ArgumentTypeError, match=r"Precision\(reduce_dtype='float32' \(str\)\)"):
         Precision("x", F32, F32, "float32")
     with pytest.raises(MisconfigurationException, match=r"stores torch\.float32 and computes in torch\.float64"):
         Precision("x", F32, F64, F32)

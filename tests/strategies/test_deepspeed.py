@@ -122,7 +122,7 @@ def test_a_configuration_of_mmengines_form_reaches_deepspeed_as_it_is() -> None:
             "offload_optimizer=True, to nvme.*\n.*stage 3",
         ),
         ({"stage": 0, "offload_optimizer": True}, "Expected: stage 1, 2 or 3"),
-        ({"offload_optimizer_device": "disk"}, "offload_optimizer_device 'disk'"),
+        ({"offload_optimizer_device": "disk"}, "offload_optimizer_device of DeepSpeedStrategy 'disk'"),
         (
             {"overlap_events_": True},
             "option of DeepSpeedStrategy 'overlap_events_'. Did you mean 'overlap_events'",

@@ -151,7 +151,7 @@ def test_who_writes_directories():
     assert FSDPStrategy().checkpoint_format == "file"
     assert mesh_presets.ModelParallelStrategy().checkpoint_format == "directory"
     assert mesh_presets.ModelParallelStrategy(save_distributed_checkpoint=False).checkpoint_format == "file"
-    with pytest.raises(UnknownNameError, match="state_dict_type 'local'"):
+    with pytest.raises(UnknownNameError, match="state_dict_type of FSDPStrategy 'local'"):
         FSDPStrategy(state_dict_type="local")
-    with pytest.raises(UnknownNameError, match="checkpoint_format 'folder'"):
+    with pytest.raises(UnknownNameError, match="checkpoint_format of MeshStrategy 'folder'"):
         MeshStrategy(checkpoint_format="folder")

@@ -9,7 +9,7 @@ import socket
 import sys
 from dataclasses import dataclass, fields, replace
 
-from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
+from lightlib.errors import LightlibError, MisconfigurationException, wrong_type
 
 EXPORTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 _PORTS = range(10000, 30000)
@@ -63,11 +63,7 @@ class Environment:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ArgumentTypeError(
-                    f"Environment({field.name}={shown(value)}).",
-                    expected="an int.",
-                    fix=f"Environment({field.name}={field.default!r})",
-                )
+                raise wrong_type("Environment", field.name, value, "an int", f"{field.default!r}")
         for number, count in (("rank", "world_size"), ("local_rank", "local_size"), ("node_rank", "num_nodes")):
             if not 0 <= getattr(self, number) < getattr(self, count):
                 raise MisconfigurationException(

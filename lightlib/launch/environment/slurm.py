@@ -9,7 +9,7 @@ import signal
 import subprocess
 
 from lightlib import report
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_flag, check_type
 from lightlib.launch.environment import clusters
 from lightlib.launch.environment.read_variables import integer
 
@@ -51,22 +51,14 @@ class SLURMEnvironment:
 
     def __init__(self, auto_requeue: bool = True, requeue_signal: signal.Signals | None = None) -> None:
         super().__init__()
-        if not isinstance(auto_requeue, bool):
-            raise ArgumentTypeError(
-                f"SLURMEnvironment(auto_requeue={shown(auto_requeue)}).", expected="a bool.", fix="auto_requeue=True"
-            )
+        check_flag("SLURMEnvironment", "auto_requeue", auto_requeue)
         default: signal.Signals | None = getattr(signal, "SIGUSR1", None)
         chosen = default if requeue_signal is None else requeue_signal
         if chosen is None:
             raise MisconfigurationException(
                 "SLURMEnvironment() on a system without SIGUSR1.", expected="Linux.", fix="remove the plugin."
             )
-        if not isinstance(chosen, signal.Signals):
-            raise ArgumentTypeError(
-                f"SLURMEnvironment(requeue_signal={shown(chosen)}).",
-                expected="a signal.",
-                fix="SLURMEnvironment(requeue_signal=signal.SIGUSR1)",
-            )
+        check_type("SLURMEnvironment", "requeue_signal", chosen, signal.Signals, "a signal", "signal.SIGUSR1")
         if chosen.name in ("SIGKILL", "SIGSTOP", "SIGTERM", "SIGINT"):
             raise MisconfigurationException(
                 f"SLURMEnvironment(requeue_signal=signal.{chosen.name}).",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lightlib.errors import ArgumentTypeError, UnknownNameError, shown
+from lightlib.errors import UnknownNameError, check_type
 
 Hook = Callable[[Any, Any], Any]
 
@@ -24,12 +24,8 @@ def communication_hook(hook: str | Hook, state: Any, group: Any) -> tuple[Any, H
     """
     if callable(hook):
         return state, hook
-    if not isinstance(hook, str):
-        raise ArgumentTypeError(
-            f"comm_hook is {shown(hook)}.",
-            expected="'bf16', 'fp16', 'powersgd' or a function hook(state, bucket).",
-            fix="DDPStrategy(comm_hook='bf16')",
-        )
+    expected = "'bf16', 'fp16', 'powersgd' or a function hook(state, bucket)"
+    check_type("DDPStrategy", "comm_hook", hook, str, expected, "'bf16'")
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # optional: only for hooks
 
     if hook == "bf16":

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, check_word
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.attention import Attention, Exchanged, Ring, replaced, require_fused
 from lightlib.strategies.axes.autograd_collectives import gathered
@@ -92,8 +92,7 @@ class Context(Axis):
         self, size: int = 1, *, method: Literal["all_to_all", "ring"] = "all_to_all", overlap: int | None = None
     ) -> None:
         super().__init__()
-        if method not in _METHODS:
-            raise UnknownNameError("method of the context axis", method, _METHODS, fix='Context(method="all_to_all")')
+        check_word("Context", "method", method, _METHODS, example="all_to_all")
         self.size, self.method, self.overlap = size, method, overlap
         self._entries: list[str] = []
         self._tables: dict[str, int] = {}

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_int
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.axis import Axis, AxisContext
 from lightlib.strategies.axes.parallel_plan import ParallelPlan, blocks_of, container_of, plan_of
@@ -45,12 +45,7 @@ class ActivationCheckpoint(Axis):
         preserve_rng_state: bool = True,
     ) -> None:
         super().__init__()
-        if isinstance(every, bool) or not isinstance(every, int):
-            raise ArgumentTypeError(f"every={shown(every)}.", expected="an int >= 1.", fix="every=2")
-        if every < 1:
-            raise MisconfigurationException(
-                f"ActivationCheckpoint(every={every}).", expected="an int >= 1.", fix="every=2: each second block."
-            )
+        check_int("ActivationCheckpoint", "every", every, 1, example=2)
         self.blocks, self.every, self.preserve_rng_state = blocks, every, preserve_rng_state
         self._names: list[str] = []
 

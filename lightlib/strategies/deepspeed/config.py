@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, owner, shown
+from lightlib.errors import (
+    ArgumentTypeError,
+    MisconfigurationException,
+    UnknownNameError,
+    check_type,
+    check_word,
+    owner,
+    shown,
+    wrong_value,
+)
 
 STAGES = (0, 1, 2, 3)
 DEVICES = ("cpu", "nvme", "none")
@@ -55,12 +64,8 @@ def read(config: Any) -> dict[str, Any]:
         return {}
     if isinstance(config, Mapping):
         return copy.deepcopy(dict(config))
-    if not isinstance(config, (str, Path)):
-        raise ArgumentTypeError(
-            f"DeepSpeedStrategy(config={shown(config)}).",
-            expected="a dict as DeepSpeed documents it, or the path of a JSON file of one.",
-            fix='DeepSpeedStrategy(config={"zero_optimization": {"stage": 2}})',
-        )
+    expected = "a dict as DeepSpeed documents it, or the path of a JSON file of one"
+    check_type("DeepSpeedStrategy", "config", config, (str, Path), expected, '{"zero_optimization": {"stage": 2}}')
     try:
         content = json.loads(Path(config).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValueError) as error:
@@ -173,12 +178,10 @@ def _places(options: Mapping[str, Any]) -> set[str]:
 def _check(options: Mapping[str, Any]) -> None:
     stage = options["stage"]
     if isinstance(stage, bool) or stage not in STAGES:
-        raise MisconfigurationException(
-            f"DeepSpeedStrategy(stage={stage!r}).", expected="0, 1, 2 or 3.", fix="DeepSpeedStrategy(stage=2)"
-        )
+        raise wrong_value("DeepSpeedStrategy", "stage", stage, "0, 1, 2 or 3", 2)
     for name in ("remote_device", "offload_params_device", "offload_optimizer_device"):
-        if options[name] is not None and options[name] not in DEVICES:
-            raise UnknownNameError(name, options[name], DEVICES, fix=f"DeepSpeedStrategy({name}='cpu')")
+        if options[name] is not None:
+            check_word("DeepSpeedStrategy", name, options[name], DEVICES, example="cpu")
     wants = [name for name in ("offload_optimizer", "offload_parameters") if options[name]]
     least = 3 if options["offload_parameters"] or "nvme" in _places(options) else 1
     if wants and (stage < least or not options["zero_optimization"]):

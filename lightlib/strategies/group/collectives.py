@@ -9,7 +9,7 @@ from torch import Tensor, distributed
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.lookup import of
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import wrong_value
 
 T = TypeVar("T")
 _OPERATIONS = ("mean", "avg", "sum", "min", "max")
@@ -105,11 +105,8 @@ class ProcessGroup(Collectives):
     def reduce(self, tensor: Tensor | Any, group: Any = None, reduce_op: str = "mean") -> Tensor | Any:
         operation = str(reduce_op).rsplit(".", 1)[-1].lower()
         if operation not in _OPERATIONS:
-            raise MisconfigurationException(
-                f"reduce got reduce_op={reduce_op!r}.",
-                expected="'mean', 'sum', 'min' or 'max'.",
-                fix="strategy.reduce(value, reduce_op='mean')",
-            )
+            fix = "strategy.reduce(value, reduce_op='mean')"
+            raise wrong_value("reduce", "reduce_op", reduce_op, "'mean', 'sum', 'min' or 'max'", fix=fix)
         group = self.group if group is None else group
         given = torch.as_tensor(tensor)
         whole = not given.is_floating_point() and not given.is_complex()

@@ -11,7 +11,7 @@ import torch
 from torch import distributed, nn
 from torch.optim import Optimizer
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_int, wrong_type
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters, Step
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
@@ -83,15 +83,15 @@ class Pipeline(Axis):
     ) -> None:
         super().__init__()
         self.size, self.kind = size, kind_of(schedule)
-        self.microbatches = _positive("microbatches", microbatches)
-        self.stages_per_rank = _positive("stages_per_rank", stages_per_rank) or (2 if self.kind.several else 1)
+        for name, value in (("microbatches", microbatches), ("stages_per_rank", stages_per_rank)):
+            if value is not None:
+                check_int("Pipeline", name, value, 1, meaning=", or None", example=4)
+        self.microbatches = microbatches
+        self.stages_per_rank = stages_per_rank or (2 if self.kind.several else 1)
         _check_stages_per_rank(self.kind, self.stages_per_rank)
         if isinstance(stages, str) or not isinstance(stages, Sequence):
-            raise ArgumentTypeError(
-                f"stages is {shown(stages)}.",
-                expected="a list of names at which a stage begins, or of one list of names for each stage.",
-                fix='Pipeline(2, stages=["model.blocks.4"])',
-            )
+            expected = "a list of names at which a stage begins, or of one list of names for each stage"
+            raise wrong_type("Pipeline", "stages", stages, expected, '["model.blocks.4"]')
         self.stages = list(stages)
         self.zero_bubble, self.has_last = self.kind.zero_bubble, True
         self.options = frozenset({"zero_bubble"} if self.zero_bubble else ())
@@ -184,14 +184,6 @@ class Pipeline(Axis):
             distributed.broadcast_object_list(box, group=chain.group, group_src=chain.ranks[-1])
             return result if self.has_last else to_device(box[0], site.device, site.accelerator.has_streams)
         return result
-
-
-def _positive(name: str, value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ArgumentTypeError(
-            f"{name} is {shown(value)}.", expected="an int of at least 1, or None.", fix=f"Pipeline(2, {name}=4)"
-        )
-    return value
 
 
 def _check_stages_per_rank(kind: Kind, number: int) -> None:

@@ -25,5 +25,5 @@ def test_names():
 def test_neither():
     with pytest.raises(UnknownNameError, match=r"'bf15'.*\n.*bf16"):
         communication_hook("bf15", None, None)
-    with pytest.raises(ArgumentTypeError, match=r"comm_hook is 16 \(int\)"):
+    with pytest.raises(ArgumentTypeError, match=r"DDPStrategy\(comm_hook=16 \(int\)\)"):
         communication_hook(16, None, None)

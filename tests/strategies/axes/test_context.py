@@ -136,7 +136,7 @@ def test_parameters_within_sharded_blocks_are_no_tables():
 
 
 def test_bad_methods():
-    with pytest.raises(UnknownNameError, match=r"Unknown method of the context axis 'rign'\. Did you mean 'ring'"):
+    with pytest.raises(UnknownNameError, match=r"Unknown method of Context 'rign'\. Did you mean 'ring'"):
         Context(2, method="rign")
     with pytest.raises(
         MisconfigurationException, match=r'Context\(method="ring"\) on cpu: torch has no ring attention'

@@ -48,12 +48,16 @@ def test_zero_bubble_and_stages_per_rank() -> None:
         Pipeline(2, schedule="zbv", stages_per_rank=3)
 
 
-@pytest.mark.parametrize(
-    "given", [{"microbatches": 0}, {"microbatches": 2.0}, {"stages_per_rank": True}, {"stages": "a"}]
-)
+@pytest.mark.parametrize("given", [{"microbatches": 2.0}, {"stages_per_rank": True}, {"stages": "a"}])
 def test_options_of_other_types(given) -> None:
     with pytest.raises(ArgumentTypeError, match=next(iter(given))):
         Pipeline(2, **given)
+
+
+@pytest.mark.parametrize("name", ["microbatches", "stages_per_rank"])
+def test_options_out_of_bounds(name) -> None:
+    with pytest.raises(MisconfigurationException, match=rf"Pipeline\({name}=0\)(.|\n)*an int >= 1, or None"):
+        Pipeline(2, **{name: 0})
 
 
 def test_placement() -> None:

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 from torch.nn import functional
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import MisconfigurationException, check_word, wrong_type
 
 MODES = ("1d", "2d")
 NAMES = ("tensor_rows", "tensor_columns")
@@ -39,13 +39,10 @@ def check_mode(mode: str, dims: Any) -> None:
             fix=f"MeshStrategy({other}=2, tensor=Tensor(4, mode='2d')), or "
             f"TensorParallelStrategy(4, mode={mode!r}, depth=2)",
         )
-    if mode not in MODES:
-        raise UnknownNameError("mode of the tensor axis", mode, MODES, fix="leave it out: '1d'.")
+    check_word("Tensor", "mode", mode, MODES, fix="leave it out: '1d'.")
     pair = isinstance(dims, (tuple, list)) and len(dims) == 2 and all(type(one) is int and one > 1 for one in dims)
     if dims is not None and not pair:
-        raise ArgumentTypeError(
-            f"Tensor(dims={shown(dims)}).", expected="two numbers of at least 2: (rows, columns).", fix="dims=(2, 2)"
-        )
+        raise wrong_type("Tensor", "dims", dims, "two numbers of at least 2: (rows, columns)", "(2, 2)")
     if dims is not None and mode == "1d":
         raise MisconfigurationException(
             f"Tensor(dims={dims!r}) with mode='1d'.", expected="dims with mode='2d'.", fix="Tensor(4, mode='2d')"

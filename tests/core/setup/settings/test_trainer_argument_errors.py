@@ -160,8 +160,8 @@ ROWS = [
     ("devices", [0], RANGE, "devices=[0] was given for the CPU.", PROCESSES, "Trainer(accelerator='cpu', devices=1)"),
     ("devices", "x", RANGE, "devices='x' was given for the CPU.", PROCESSES, "Trainer(accelerator='cpu', devices=1)"),
     *number("num_nodes", 1),
-    ("precision", 1.5, TYPE, "precision=1.5 is a float.", PRECISIONS, "Trainer(precision='bf16-mixed')"),
-    ("precision", True, TYPE, "precision=True is a bool.", PRECISIONS, "Trainer(precision='bf16-mixed')"),
+    ("precision", 1.5, TYPE, "Trainer(precision=1.5 (float)).", PRECISIONS, "Trainer(precision='bf16-mixed')"),
+    ("precision", True, TYPE, "Trainer(precision=True (bool)).", PRECISIONS, "Trainer(precision='bf16-mixed')"),
     (
         "precision", "bf16_mixed", NAME, "Unknown precision 'bf16_mixed'. Did you mean 'bf16-mixed'?",
         (

@@ -42,7 +42,7 @@ def test_heads_are_divided_by_the_rows_only():
     [
         (lambda: Tensor(4, mode="2.5d"), MisconfigurationException, r"the depth of 2\.5d splits (.|\n)*replicate=2"),
         (lambda: Tensor(8, mode="3d"), MisconfigurationException, r"the depth of 3d splits the batch(.|\n)*shard=2"),
-        (lambda: Tensor(4, mode="4d"), UnknownNameError, "mode of the tensor axis '4d'"),
+        (lambda: Tensor(4, mode="4d"), UnknownNameError, "mode of Tensor '4d'"),
         (lambda: Tensor(4, dims=(2, 2)), MisconfigurationException, r"dims=\(2, 2\)\) with mode='1d'"),
         (lambda: Tensor(4, mode="2d", dims=4), ArgumentTypeError, r"dims=4 \(int\)"),
         (lambda: Tensor(4, mode="2d", dims=(4, 1)), ArgumentTypeError, r"two numbers of at least 2"),
