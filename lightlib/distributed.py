@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown, wrong_value
 from lightlib.report import rank_zero_only
 from lightlib.strategies.group.collectives import Collectives, ProcessGroup, SingleProcess
 from lightlib.tree import map_tensors, tensors_in
@@ -157,9 +157,7 @@ def all_reduce(value: Any, op: Literal["mean", "sum", "min", "max"] = "mean") ->
         {'loss': tensor(2.)}
     """
     if op not in ("mean", "sum", "min", "max"):
-        raise MisconfigurationException(
-            f"all_reduce got op={op!r}.", expected="'mean', 'sum', 'min' or 'max'.", fix="all_reduce(value, 'mean')"
-        )
+        raise wrong_value("all_reduce", "op", op, "'mean', 'sum', 'min' or 'max'", fix="all_reduce(value, 'mean')")
     tensors = _as_tensors(value, "all_reduce")
     _check_same(tensors, "all_reduce", lambda tensor: (tuple(tensor.shape), tensor.dtype))
     collectives = _collectives()

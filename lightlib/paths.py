@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import IO, Any
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, check_flag, shown
 
 __all__ = ["Mount", "check_writable", "mounted", "open_path", "resolve"]
 
@@ -41,10 +41,7 @@ class Mount:
             if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
                 kind = MisconfigurationException if value == "" else ArgumentTypeError
                 raise kind(f"Mount({name}={shown(value)}).", expected="a path.", fix="Mount('/mnt/images', '/data')")
-        if not isinstance(self.read_only, bool):
-            raise ArgumentTypeError(
-                f"Mount(read_only={shown(self.read_only)}).", expected="True or False.", fix="Mount(…, read_only=True)"
-            )
+        check_flag("Mount", "read_only", self.read_only)
         inside = os.path.normpath(self.container_path)
         if inside == "." or inside.split(os.sep)[0] == ".." or inside == os.sep:
             raise MisconfigurationException(

@@ -261,7 +261,7 @@ def test_what_ddp_refuses():
     for unknown, no_hook, unused in ranks(2, wrong_hooks):
         assert "'int8'" in unknown
         assert "'powersgd'" in unknown
-        assert "comm_hook is 3 (int)" in no_hook
+        assert "DDPStrategy(comm_hook=3 (int))" in no_hook
         assert "find_unused_parameters" in unused
 
 

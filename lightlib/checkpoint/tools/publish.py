@@ -12,7 +12,7 @@ from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.tools.verbs import load
-from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException
+from lightlib.errors import CheckpointError, MisconfigurationException, wrong_type
 
 _DIGITS = 8
 _ENDING = ".ckpt"
@@ -86,9 +86,7 @@ def check_keys(owner: str, keys: object) -> None:
         MisconfigurationException: The weights are not among them.
     """
     if isinstance(keys, str) or not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
-        raise ArgumentTypeError(
-            f"{owner}(keys={keys!r}).", expected="a list of names.", fix=f'{owner}(…, keys=("state_dict",))'
-        )
+        raise wrong_type(owner, "keys", keys, "a list of names", '("state_dict",)')
     if "state_dict" not in keys:
         raise MisconfigurationException(
             f"{owner}(keys={keys!r}) has no weights.",

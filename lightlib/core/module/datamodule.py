@@ -16,7 +16,7 @@ from lightlib.core.module.loading import ClassOnly, load_datamodule
 from lightlib.core.module.overrides import overrides
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.data.combined import flatten, length
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
+from lightlib.errors import MisconfigurationException, UnknownNameError, check_type, nearest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -190,12 +190,8 @@ def _loader_arguments(name: str, given: Any) -> dict[str, Any]:
     """Return the further arguments of DataLoaders, checked by their names."""
     if given is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise ArgumentTypeError(
-            f"{name} of DataModule.from_datasets is {shown(given)}.",
-            expected="a dict of arguments of torch.utils.data.DataLoader, or None.",
-            fix=f'{name}={{"drop_last": True}}',
-        )
+    expected = "a dict of arguments of torch.utils.data.DataLoader, or None"
+    check_type("DataModule.from_datasets", name, given, Mapping, expected, '{"drop_last": True}')
     known = set(inspect.signature(DataLoader.__init__).parameters) - {"self", "dataset"}
     for key in given:
         if key not in known:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import init
 
 from lightlib.checkpoint.tools.verbs import load
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, check_type, nearest, shown
 
 _FIX = 'init_weights(self, {"type": "kaiming", "layer": ["Conv2d", "Linear"]})'
 
@@ -118,8 +118,7 @@ def init_weights(module: nn.Module, rules: Mapping[str, Any] | Sequence[Mapping[
         >>> net[1].weight[0].item(), net[0].bias[0].item()
         (1.0, 0.0)
     """
-    if not isinstance(rules, (Mapping, list, tuple)):
-        raise ArgumentTypeError(f"`rules` of init_weights is {shown(rules)}.", expected="a dict or a list.", fix=_FIX)
+    check_type("init_weights", "rules", rules, (Mapping, list, tuple), "a dict or a list", fix=_FIX)
     each: list[Any] = [rules] if isinstance(rules, Mapping) else list(rules)
     for rule in each:
         if not isinstance(rule, Mapping) or "type" not in rule:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_type
 
 Clip = Callable[[list[nn.Parameter]], Any]
 
@@ -49,12 +49,8 @@ class LightningOptimizer:
         """
         if clip_grads is None:
             return self._step(self.optimizer, closure, **kwargs)
-        if not callable(clip_grads):
-            raise ArgumentTypeError(
-                f"optimizer.step got clip_grads={shown(clip_grads)}.",
-                expected="a function of a list of parameters.",
-                fix="optimizer.step(clip_grads=lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, 1.0))",
-            )
+        example = "lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, 1.0)"
+        check_type("optimizer.step", "clip_grads", clip_grads, Callable, "a function of a list of parameters", example)
         if closure is None:
             self._clip(clip_grads)
             return self._step(self.optimizer, None, **kwargs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.checkpoint.storage.content import OURS, Content
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, wrong_type
 from lightlib.tree import map_tensors
 
 _TAKEN = frozenset({*Content.__annotations__, OURS, "state_dict"})
@@ -23,11 +23,8 @@ def checked_extra(extra: object) -> dict[str, Any]:
     if extra is None:
         return {}
     if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
-        raise ArgumentTypeError(
-            f"save_checkpoint got extra={shown(extra)}.",
-            expected="a dict of names with tensors and plain values.",
-            fix='trainer.save_checkpoint(path, extra={"vocabulary": words})',
-        )
+        fix = 'trainer.save_checkpoint(path, extra={"vocabulary": words})'
+        raise wrong_type("save_checkpoint", "extra", extra, "a dict of names with tensors and plain values", fix=fix)
     place = not_plain(dict(extra))
     if place is not None:
         raise ArgumentTypeError(

@@ -23,7 +23,8 @@ from lightlib.errors import (
     CheckpointWriteError,
     MisconfigurationException,
     UnknownNameError,
-    shown,
+    check_type,
+    wrong_type,
 )
 from lightlib.profilers.step_times import SAVE
 from lightlib.strategies.strategy import Strategy
@@ -111,18 +112,11 @@ class Saver:
         store = self._run.strategy.extension.store
         path: object = filepath
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            raise ArgumentTypeError(
-                f"save_checkpoint got the path {shown(filepath)}.",
-                expected="a path or a URL.",
-                fix="trainer.save_checkpoint('model.ckpt')",
-            )
+            raise wrong_type("trainer.save_checkpoint", "filepath", filepath, "a path or a URL", "'model.ckpt'")
         if storage_options is not None and store is None:
             _remember_options(os.fspath(path), storage_options)
         given: object = format
-        if given is not None and not isinstance(given, str):
-            raise ArgumentTypeError(
-                f"format is {shown(given)}.", expected="'file' or 'directory'.", fix="format='file'"
-            )
+        check_type("trainer.save_checkpoint", "format", given, str | None, "'file' or 'directory'", "'file'")
         if given is not None and given not in formats.FORMATS:
             raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
         if store is not None and given == "directory":

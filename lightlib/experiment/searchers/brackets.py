@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from lightlib.errors import MisconfigurationException, UnknownNameError, shown
+from lightlib.errors import MisconfigurationException, check_int, check_number, check_word
 
 __all__ = [
     "Bracket",
@@ -73,11 +74,10 @@ def brackets(
     """
     _check_count("max_trials", max_trials, 1)
     _check_count("max_length", max_length, 1)
-    _check_divisor(divisor)
+    check_number("searcher", "divisor", divisor, above=1, below=math.inf, fix="divisor: 4")
     _check_count("max_rungs", max_rungs, 1)
     _check_count("max_concurrent_trials", max_concurrent_trials, 0)
-    if mode not in MODES:
-        raise UnknownNameError("mode of the searcher", mode, MODES, fix="mode: standard")
+    check_word("searcher", "mode", mode, MODES, fix="mode: standard")
     for rungs in bracket_rungs:
         _check_count("bracket_rungs", rungs, 1)
     if len(bracket_rungs) > max_trials:
@@ -123,7 +123,7 @@ def bracket_of_rungs(
     _check_count("num_rungs", num_rungs, 1)
     _check_count("max_trials", max_trials, 1)
     _check_count("max_length", max_length, 1)
-    _check_divisor(divisor)
+    check_number("searcher", "divisor", divisor, above=1, below=math.inf, fix="divisor: 4")
     _check_count("max_concurrent_trials", max_concurrent_trials, 0)
     concurrent = max_concurrent_trials or max(min(int(divisor ** (num_rungs - 1)), max_trials), 1)
     return Bracket(rung_lengths(num_rungs, divisor, max_length), max_trials, concurrent)
@@ -212,16 +212,5 @@ def _powers(total: int, divisor: float) -> int:
 
 
 def _check_count(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise MisconfigurationException(
-            f"{name} of the searcher is {shown(value)}.",
-            expected=f"an int >= {least}.",
-            fix=f"{name}: {'[3, 2]' if name == 'bracket_rungs' else max(least, 16)}",
-        )
-
-
-def _check_divisor(value: object) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 1 < value < float("inf"):
-        raise MisconfigurationException(
-            f"divisor of the searcher is {shown(value)}.", expected="a finite number > 1.", fix="divisor: 4"
-        )
+    fix = f"{name}: {'[3, 2]' if name == 'bracket_rungs' else max(least, 16)}"
+    check_int("searcher", name, value, least, fix=fix)

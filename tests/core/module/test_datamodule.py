@@ -112,7 +112,7 @@ class TestArgumentsOfTheLoaders:
     def test_unknown_arguments_are_refused(self, name):
         with pytest.raises(UnknownNameError, match=rf"argument of a DataLoader in {name} 'drop_lst'.*'drop_last'"):
             DataModule.from_datasets(self.numbered, **{name: {"drop_lst": True}})
-        with pytest.raises(ArgumentTypeError, match=rf"{name} of DataModule.from_datasets is 8 \(int\)"):
+        with pytest.raises(ArgumentTypeError, match=rf"DataModule.from_datasets\({name}=8 \(int\)\)"):
             DataModule.from_datasets(self.numbered, **{name: 8})
         with pytest.raises(UnknownNameError, match="'dataset'"):
             DataModule.from_datasets(self.numbered, **{name: {"dataset": []}})

@@ -180,7 +180,7 @@ def test_pretrained_values(tmp_path):
 @pytest.mark.parametrize(
     ("rules", "kind", "message"),
     [
-        (3, ArgumentTypeError, r"`rules` of init_weights is 3 \(int\)"),
+        (3, ArgumentTypeError, r"init_weights\(rules=3 \(int\)\)"),
         ([3], ArgumentTypeError, r"A rule of init_weights is 3 \(int\)"),
         ({"layer": "Linear"}, ArgumentTypeError, "a dict with 'type'"),
         ({"type": "kaimin"}, UnknownNameError, "Did you mean 'kaiming'"),

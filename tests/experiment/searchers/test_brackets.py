@@ -122,21 +122,21 @@ def test_all_trials_are_given_out_and_no_more():
 @pytest.mark.parametrize(
     ("settings", "what", "expected", "fix"),
     [
-        ({"max_trials": 0}, "max_trials of the searcher is 0 (int).", "an int >= 1.", "max_trials: 16"),
-        ({"max_trials": 2.5}, "max_trials of the searcher is 2.5 (float).", "an int >= 1.", "max_trials: 16"),
-        ({"max_length": None}, "max_length of the searcher is None (NoneType).", "an int >= 1.", "max_length: 16"),
-        ({"divisor": 1}, "divisor of the searcher is 1 (int).", "a finite number > 1.", "divisor: 4"),
-        ({"divisor": "4"}, "divisor of the searcher is '4' (str).", "a finite number > 1.", "divisor: 4"),
-        ({"max_rungs": True}, "max_rungs of the searcher is True (bool).", "an int >= 1.", "max_rungs: 16"),
+        ({"max_trials": 0}, "searcher(max_trials=0).", "an int >= 1.", "max_trials: 16"),
+        ({"max_trials": 2.5}, "searcher(max_trials=2.5 (float)).", "an int >= 1.", "max_trials: 16"),
+        ({"max_length": None}, "searcher(max_length=None (NoneType)).", "an int >= 1.", "max_length: 16"),
+        ({"divisor": 1}, "searcher(divisor=1).", "a finite number > 1.", "divisor: 4"),
+        ({"divisor": "4"}, "searcher(divisor='4' (str)).", "a finite number > 1.", "divisor: 4"),
+        ({"max_rungs": True}, "searcher(max_rungs=True (bool)).", "an int >= 1.", "max_rungs: 16"),
         (
             {"max_concurrent_trials": -1},
-            "max_concurrent_trials of the searcher is -1 (int).",
+            "searcher(max_concurrent_trials=-1).",
             "an int >= 0.",
             "max_concurrent_trials: 16",
         ),
         (
             {"bracket_rungs": [2, 0]},
-            "bracket_rungs of the searcher is 0 (int).",
+            "searcher(bracket_rungs=0).",
             "an int >= 1.",
             "bracket_rungs: [3, 2]",
         ),
@@ -158,12 +158,12 @@ def test_a_misspelt_mode():
     with pytest.raises(UnknownNameError) as caught:
         brackets(16, 16, mode="agressive")
     assert str(caught.value) == (
-        "Unknown mode of the searcher 'agressive'. Did you mean 'aggressive'?\n"
+        "Unknown mode of searcher 'agressive'. Did you mean 'aggressive'?\n"
         "  Expected: one of 'aggressive', 'conservative', 'standard'.\n"
         "  Fix: mode: standard"
     )
 
 
 def test_a_bracket_without_rungs():
-    with pytest.raises(MisconfigurationException, match=r"num_rungs of the searcher is 0 \(int\)"):
+    with pytest.raises(MisconfigurationException, match=r"searcher\(num_rungs=0\)"):
         bracket_of_rungs(0, 12, 9000)

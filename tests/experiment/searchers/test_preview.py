@@ -147,7 +147,7 @@ def test_the_json():
         (
             "adaptive_asha",
             {"max_trials": 3, "divisor": 0},
-            ("divisor of the searcher is 0 (int).", "a finite number > 1.", "divisor: 4"),
+            ("searcher(divisor=0).", "a finite number > 1.", "divisor: 4"),
         ),
     ],
 )

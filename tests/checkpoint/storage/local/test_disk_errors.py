@@ -103,9 +103,9 @@ class TestSaving:
     def test_a_path_that_is_none(self, run, path):
         with refused(
             ArgumentTypeError,
-            f"save_checkpoint got the path {path!r} ({type(path).__name__}).",
+            f"trainer.save_checkpoint(filepath={path!r} ({type(path).__name__})).",
             "a path or a URL.",
-            "trainer.save_checkpoint('model.ckpt')",
+            "trainer.save_checkpoint(filepath='model.ckpt')",
         ):
             run.save_checkpoint(path)
         assert listing() == []
