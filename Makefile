@@ -37,7 +37,7 @@ CAMPAIGNS := $(addprefix campaign-,kill torchrun files disk corruption s3 layout
 OPTIONS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-times slow check bench bench-search release clean compat-clients campaigns $(CAMPAIGNS)
+.PHONY: help demo docs test test-fast test-times slow check bench bench-search release clean compat-clients campaigns $(CAMPAIGNS)
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
@@ -49,6 +49,7 @@ help:
 	@echo '                 campaign-disk, campaign-corruption, campaign-s3, campaign-layouts, campaign-search (two hours; each also alone)'
 	@echo 'make compat-clients   run packages built on Lightning with Lightning and with lightlib (minutes to install)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions, subjects of commits'
+	@echo 'make docs    build the site into docs/_build/html; a warning or a dead link is an error (a minute, once installed)'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make bench-search  measure what a trial of a search costs over its objective, and in its storage (ten minutes)'
 	@echo 'make release VERSION=0.2.0   check, build, install and tag a release; with DRY=1 all but the tag (RELEASING.md)'
@@ -88,6 +89,10 @@ check: $(VENV)/.dev
 	@$(BIN)/python scripts/commit_subjects.py
 	@$(BIN)/python -m pytest -q tests/architecture
 
+docs: $(VENV)/.docs
+	@PYTHONPATH=. $(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --jobs auto docs docs/_build/html
+	@$(BIN)/python scripts/site_links.py docs/_build/html
+
 bench: $(VENV)/.examples
 	@$(BIN)/python -m benchmarks
 
@@ -98,7 +103,7 @@ release: $(VENV)/.test
 	@$(BIN)/python scripts/release.py check $(VERSION) $(if $(DRY),--dry-run) $(OPTIONS)
 
 clean:
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) build dist docs/_build docs/reference .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and alone: asked for by a range, pip would fetch the newest release and its GPU libraries.
@@ -114,8 +119,9 @@ $(BASE):
 
 $(VENV)/.examples: EXTRAS := examples
 $(VENV)/.test: EXTRAS := examples,test
+$(VENV)/.docs: EXTRAS := docs
 $(VENV)/.dev: EXTRAS := examples,test,dev
-$(VENV)/.examples $(VENV)/.test $(VENV)/.dev: $(BASE) $(DECLARED)
+$(VENV)/.examples $(VENV)/.test $(VENV)/.docs $(VENV)/.dev: $(BASE) $(DECLARED)
 	@echo 'Installing lightlib[$(EXTRAS)] into $(VENV) ...'
 	@$(WRITE_CONSTRAINTS)
 	@$(INSTALL) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'

@@ -22,7 +22,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "constraints.txt"
 PROJECT = "lightlib"
-EXTRAS = ("dev", "examples", "test")
+EXTRAS = ("dev", "docs", "examples", "test")
 # The libraries of torch's GPU builds: torch's own metadata pins them, and the CPU build has none of them.
 GPU_LIBRARIES = ("cuda-", "nvidia-", "triton")
 HEADER = """\

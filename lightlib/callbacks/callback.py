@@ -36,7 +36,7 @@ class Callback:
     """Code that runs at points of a training run: override the hooks you need, the rest cost nothing.
 
     Attributes:
-        priority: Order of the calls: a number from 0 (first) to 100 (last) or a name of :data:`PRIORITIES`.
+        priority: Order of the calls: a number from 0 (first) to 100 (last) or a name of `PRIORITIES`.
             Callbacks of equal priority keep the order of ``Trainer(callbacks=[…])``.
         after_module: When true, `on_train_epoch_end` is called after the module's own, so that this callback sees what
             the module logs there (as `ModelCheckpoint` and `EarlyStopping` need).
@@ -309,7 +309,7 @@ def priority_of(callback: Callback) -> int:
     """Return the callback's priority as a number.
 
     Raises:
-        UnknownNameError: The priority is a word that is not in :data:`PRIORITIES`.
+        UnknownNameError: The priority is a word that is not in `PRIORITIES`.
         MisconfigurationException: The priority is a number outside of 0 to 100.
 
     Example:

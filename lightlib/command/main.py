@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     at: int | None = None
     try:
-        known = (*RUNS, *_commands())
+        known = (*RUNS, *commands())
         at = next((i for i, word in enumerate(words) if word in known), None)
         completion = bool(words) and words[0].startswith(_COMPLETION)
         if not completion and (at is None or _asks_for_help(words[:at])):
@@ -131,7 +131,7 @@ def _without_command(words: Sequence[str]) -> int:
         _refuse(f"`{words[0]}` was given without a command.", f"lightlib fit {' '.join(words)}")
     if words[0] in _INSTEAD:
         _refuse_absent(f"lightlib {words[0]}", _INSTEAD[words[0]])
-    known = (*RUNS, *_commands())
+    known = (*RUNS, *commands())
     meant = closest(words[0], known)
     raise LightlibError(
         f"There is no command {words[0]!r}.{nearest(words[0], known)}",
@@ -140,14 +140,14 @@ def _without_command(words: Sequence[str]) -> int:
     )
 
 
-def _commands() -> dict[str, str]:
-    """Return the modules of the commands, those of installed packages at the end."""
+def commands() -> dict[str, str]:
+    """Return the modules of the commands that do not run a module, those of installed packages at the end."""
     return {**_MODULES, **modules("commands", {**dict.fromkeys(RUNS, "lightlib.command.train"), **_MODULES})}
 
 
 def _help() -> str:
     """Return the help, with a section for the commands of each installed package."""
-    added = {name: importlib.import_module(place) for name, place in _commands().items() if name not in _MODULES}
+    added = {name: importlib.import_module(place) for name, place in commands().items() if name not in _MODULES}
     sections = (f"{module.SECTION}\n  {name:<11} {module.ABOUT}\n\n" for name, module in added.items())
     return HELP.replace("{plugins}", "".join(sections))
 
@@ -157,7 +157,7 @@ def _asks_for_help(words: Sequence[str]) -> bool:
 
 
 def _refuse(what: str, fix: str) -> NoReturn:
-    raise LightlibError(what, expected=f"one of {', '.join((*RUNS, *_commands()))} first.", fix=fix)
+    raise LightlibError(what, expected=f"one of {', '.join((*RUNS, *commands()))} first.", fix=fix)
 
 
 def _refuse_absent(command: str, instead: str) -> NoReturn:
@@ -165,9 +165,20 @@ def _refuse_absent(command: str, instead: str) -> NoReturn:
 
 
 def _other(command: str, words: Sequence[str]) -> int:
-    module: Any = importlib.import_module(_commands()[command])
+    module: Any = importlib.import_module(commands()[command])
     if words and words[0] in getattr(module, "INSTEAD", ()):
         _refuse_absent(f"lightlib {command} {words[0]}", module.INSTEAD[words[0]])
+    parser = parser_of(command)
+    passed_on: Sequence[str] = ()
+    if hasattr(module, "split"):
+        words, passed_on = module.split(words)
+    status: int = module.run(parser.parse_args(words, argparse.Namespace(arguments=passed_on)))
+    return status
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """Return the parser of a command that does not run a module: all but `RUNS`."""
+    module: Any = importlib.import_module(commands()[command])
     about = next(line.strip() for line in _help().splitlines() if line.strip().startswith(f"{command} "))
     parser = _Parser(
         prog=f"lightlib {command}",
@@ -180,11 +191,7 @@ def _other(command: str, words: Sequence[str]) -> int:
         module.add_commands(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
     elif command != "env":
         module.add_arguments(parser)
-    passed_on: Sequence[str] = ()
-    if hasattr(module, "split"):
-        words, passed_on = module.split(words)
-    status: int = module.run(parser.parse_args(words, argparse.Namespace(arguments=passed_on)))
-    return status
+    return parser
 
 
 class _Parser(argparse.ArgumentParser):

@@ -50,6 +50,7 @@ class CombinedLoader:
         self.limits: list[float] | None = None
 
     def with_loaders(self, loaders: Sequence[Any]) -> CombinedLoader:
+        """Return the same combination, with its limits, of other loaders, in the order of `flattened`."""
         other = CombinedLoader(self._rebuild(loaders), self.mode)
         other.flattened, other._rebuild, other.limits = list(loaders), self._rebuild, self.limits
         return other
@@ -113,6 +114,7 @@ class CombinedLoader:
         return Place(now=(batches, tuple(read), tuple(turns)))
 
     def limit_to(self, limits: list[float]) -> None:
+        """Read at most so many batches of each loader, in the order of `flattened`; ``math.inf`` is no limit."""
         self.limits = limits
 
     def _sequential(

@@ -40,12 +40,15 @@ class Fanout:
         return bool(self.loggers)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None) -> None:
+        """Pass the metrics of a step to each logger."""
         self._call("log_metrics", metrics, step)
 
     def log_hyperparams(self, params: Any) -> None:
+        """Pass the hyperparameters to each logger."""
         self._call("log_hyperparams", params)
 
     def log_graph(self, model: nn.Module, input_array: Any = None) -> None:
+        """Pass the module to each logger, to draw its graph."""
         self._call("log_graph", model, input_array)
 
     def log_media(self, name: str, media: Media, step: int | None) -> None:
@@ -63,6 +66,7 @@ class Fanout:
             )
 
     def save(self) -> None:
+        """Let each logger write what it has buffered."""
         self._call("save")
 
     def finalize(self, status: str) -> None:
@@ -74,6 +78,7 @@ class Fanout:
         self._failures.clear()
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+        """Notify each logger that `checkpoint_callback` has saved a checkpoint."""
         self._call("after_save_checkpoint", checkpoint_callback)
 
     def state_dict(self) -> list[dict[str, Any]]:

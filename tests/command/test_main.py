@@ -345,7 +345,7 @@ def test_a_verb_starts_as_a_user_starts_it(verb: str) -> None:
 
 
 def test_each_verb_is_started() -> None:
-    assert set(VERBS) == {*main.RUNS, *main._commands()}
+    assert set(VERBS) == {*main.RUNS, *main.commands()}
 
 
 @pytest.mark.processes

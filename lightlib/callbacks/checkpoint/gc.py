@@ -32,7 +32,7 @@ class CheckpointGC(Callback):
     What counts is the metric of the validation at which a checkpoint was saved; one that was saved at another moment
     has none, and is kept as one of the latest only. While a run trains, its newest checkpoint is always kept.
     `last.ckpt` and files that other code saved are left alone. Of several runs each removes its own files only;
-    :func:`sweep` removes those of runs that have ended.
+    `sweep` removes those of runs that have ended.
 
     Args:
         save_experiment_best: How many of the best of all runs below `root` are kept.

@@ -22,7 +22,7 @@ class EfficientConvBN(Callback):
     It keeps less for backward; outputs and gradients differ by rounding only. Batch norms in training mode are not
     affected, so put them into evaluation mode, as for fine-tuning with frozen statistics. The pairs, and the batch
     norms that were not fused, are printed when training begins. After training the module is as before. It works on one
-    device and under DDP. See :func:`lightlib.transforms.fuse_conv_bn`.
+    device and under DDP. See `lightlib.transforms.fuse_conv_bn`.
 
     Args:
         modules: Names of the parts of the module to look at, with wildcards. Default: all.

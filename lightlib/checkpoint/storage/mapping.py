@@ -29,13 +29,12 @@ def storage_url(storage: Mapping[str, Any]) -> str:
     Keys and addresses are remembered by this process: everything below the URL is opened with them. No checkpoint has
     them. `ModelCheckpoint(dirpath=…)` and `Trainer(default_root_dir=…)` take such a mapping as well.
 
-    | type | needs | may have |
-    |---|---|---|
-    | ``shared_fs`` | ``host_path`` | ``storage_path``, within it |
-    | ``directory`` | ``container_path`` | |
-    | ``s3`` | ``bucket`` | ``prefix``, ``access_key`` with ``secret_key``, ``endpoint_url`` |
-    | ``gcs`` | ``bucket`` | ``prefix`` |
-    | ``azure`` | ``container``, and ``connection_string`` or ``account_url`` | ``prefix``, ``credential`` |
+    - ``shared_fs`` needs ``host_path``, and may have ``storage_path``, within it.
+    - ``directory`` needs ``container_path``.
+    - ``s3`` needs ``bucket``, and may have ``prefix``, ``access_key`` with ``secret_key``, and ``endpoint_url``.
+    - ``gcs`` needs ``bucket``, and may have ``prefix``.
+    - ``azure`` needs ``container``, and ``connection_string`` or ``account_url``; it may have ``prefix`` and
+      ``credential``.
 
     Without keys, fsspec's package for the store finds them as it does for a URL.
 

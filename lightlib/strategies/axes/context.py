@@ -54,7 +54,7 @@ class Context(Axis):
     tuple (``"0"``), or both (``"0.text"``). While a step runs, `F.scaled_dot_product_attention` (which torch's own
     layers call as well) works on full sequences. Everything else must treat tokens one by one.
 
-    - *Positions*: use :func:`positions`, or name the table in `context_buffers`: ``"places.weight"`` or a buffer, cut
+    - *Positions*: use `positions`, or name the table in `context_buffers`: ``"places.weight"`` or a buffer, cut
       along its first dimension while a step runs; ``"rope:2"`` cuts along dimension 2.
     - *Targets that the step shifts itself* (``text[:, :-1]`` and ``text[:, 1:]``) need ``overlap=1``, so that each part
       has the first token of the next one. Targets that the data has shifted need nothing.
