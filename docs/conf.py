@@ -31,6 +31,7 @@ html_theme = "furo"
 html_title = f"lightlib {__version__}"
 html_theme_options = {"navigation_with_keys": True}
 html_show_sphinx = False
+pygments_dark_style = "github-dark"  # the default one underlines imported names
 
 myst_heading_anchors = 6
 myst_url_schemes = ("http", "https", "mailto", "tree")
@@ -40,7 +41,7 @@ autodoc_default_options = {"member-order": "bysource"}
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
-napoleon_use_ivar = True
+napoleon_custom_sections = [("Attributes", "params_style")]  # a list; Sphinx would call them variables
 napoleon_use_rtype = False
 maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
