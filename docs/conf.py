@@ -60,7 +60,7 @@ NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*(?:\(\))?")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register what Sphinx calls."""
+    """Register the functions that Sphinx calls."""
     roles.register_local_role("code_or_name", code_or_name)
     app.connect("builder-inited", lambda app: site_reference.write(Path(app.srcdir)))
     app.connect("source-read", read)

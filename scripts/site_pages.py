@@ -94,7 +94,7 @@ def with_tables(index: str) -> str:
 
 
 def table(pages: dict[str, str]) -> str:
-    """Return a table of pages: the title of each, as a link, and what it is about."""
+    """Return a table of pages: the title of each, as a link, and its subject."""
     rows = [f"| [{title(page)}]({page}.md) | {about} |" for page, about in pages.items()]
     return "\n".join(["| page | about |", "|---|---|", *rows])
 

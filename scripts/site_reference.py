@@ -159,7 +159,7 @@ def object_page(area: str, name: str) -> str:
 
 
 def documented_ancestors(value: type) -> list[str]:
-    """Return the names of the ancestors whose members have pages of their own, or belong to other packages.
+    """Return the names of the ancestors with pages of their own, and of those from other packages.
 
     Nothing, if those of lightlib all have: then no member has to be documented again.
     """
@@ -289,7 +289,7 @@ def heading(text: str, line: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose cells are reStructuredText."""
+    """Return a table; its cells are reStructuredText."""
     lines = [".. list-table::", "   :header-rows: 1", ""]
     for row in (heads, *rows):
         for i, cell in enumerate(row):

@@ -66,7 +66,7 @@ class Fanout:
             )
 
     def save(self) -> None:
-        """Let each logger write what it has buffered."""
+        """Let each logger write its buffered values."""
         self._call("save")
 
     def finalize(self, status: str) -> None:

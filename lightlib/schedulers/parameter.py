@@ -69,7 +69,7 @@ class ParamScheduler:
         return {"scheduler": self.scheduler.state_dict(), "values": self.get_last_value()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, and write the values into the optimizer."""
+        """Restore the result of `state_dict`, and write the values into the optimizer."""
         self.scheduler.load_state_dict(state["scheduler"])
         for group, value in zip(self._stand_in.param_groups, state["values"], strict=True):
             group.update(lr=value)

@@ -68,7 +68,7 @@ class Strategy(ABC):
             are still in a checkpoint directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read
             only their local shards.
         extension: Changes of a run by a strategy or a plugin of another framework; set by `extend`.
-        `send`, `receive`: Return the message for ranks that did not see the loss of a batch; process it there. Set by
+        send, receive: Return the message for ranks that did not see the loss of a batch; process it there. Set by
             the run, used by strategies with a loss on some processes only (a pipeline).
     """
 

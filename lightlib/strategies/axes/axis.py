@@ -55,7 +55,7 @@ class AxisContext:
         casts: Whether an axis applies the precision, so that autocast is off.
         pipelined: The child module that the pipeline cuts, which other axes treat as one unit.
         sharded_separately: Modules to shard over other dimensions than the rest, each list with its mesh.
-        `send`, `receive`: See :class:`Strategy`; looked up when called, as the run sets them after `apply`.
+        send, receive: See :class:`Strategy`; looked up when called, as the run sets them after `apply`.
     """
 
     mesh: DeviceMesh
