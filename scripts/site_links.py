@@ -1,4 +1,4 @@
-"""Finds dead links in a built site: `site_links.py docs/_build/html` checks each local address and anchor."""
+"""Finds dead local links and anchors in a built site: `site_links.py docs/_build/html`."""
 
 from __future__ import annotations
 

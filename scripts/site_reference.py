@@ -1,4 +1,4 @@
-"""Makes the pages of the reference: the API by lightlib/index.py, arguments, hooks, YAML keys and the command line.
+"""Makes the pages of the reference: API, Trainer arguments, hooks, YAML keys and the command line.
 
 Each page is reStructuredText, as docstrings are; those of the API leave the text to Sphinx's autodoc.
 """

@@ -1,4 +1,4 @@
-"""The site: each page is on a shelf, each public name has its page and a docstring, and no local link is dead."""
+"""The site: pages on shelves, a page and a docstring for each public name, no dead local link."""
 
 from __future__ import annotations
 
