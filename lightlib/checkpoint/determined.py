@@ -91,7 +91,7 @@ def to_determined(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _states(content: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
     states = content.get(key, ())
-    if not isinstance(states, (list, tuple)) or not all(isinstance(one, Mapping) for one in states):
+    if not isinstance(states, (list, tuple)) or not all(isinstance(state, Mapping) for state in states):
         raise _wrong(key, states, "a list of states")
     return states
 

@@ -32,13 +32,13 @@ def with_hyperparameters(
     """
     words = list(words)
     given = _settings(words, parser, sources)
-    path = next((one.value for one in reversed(given.settings) if one.key == "ckpt_path"), None)
+    path = next((setting.value for setting in reversed(given.settings) if setting.key == "ckpt_path"), None)
     if given.verb is None or path is None or not Path(path).exists():
         return words
     saved = dict(_saved(path))
     made_by, name = saved.pop("_instantiator", None), saved.pop("_class_path", None)
     found = _plain(saved)
-    classes = (translated(one.value) for one in given.settings if one.key == "model")
+    classes = (translated(setting.value) for setting in given.settings if setting.key == "model")
     if not subclasses:
         known = inspect.signature(kind).parameters
         model = {key: value for key, value in found.items() if key in known}
@@ -46,7 +46,7 @@ def with_hyperparameters(
         model = {"class_path": name, "dict_kwargs": found}  # the parser knows which are init_args
     else:
         return words
-    arguments = {one.key.split(".")[1] for one in given.settings if one.key.startswith("model.")}
+    arguments = {setting.key.split(".")[1] for setting in given.settings if setting.key.startswith("model.")}
     left = sorted(saved.keys() - found.keys() - arguments)
     if left:
         report.warn(
@@ -63,7 +63,7 @@ def with_hyperparameters(
 def _settings(words: Sequence[str], parser: argparse.ArgumentParser, sources: Sources) -> Invocation:
     """Return a command line with its configuration files; the parser reads them again and reports their errors."""
     files, given = Sources(sources.verbs), Invocation(parser, argv=words)
-    for config in (one.value for one in given.flags if one.key == "config" and one.value):
+    for config in (flag.value for flag in given.flags if flag.key == "config" and flag.value):
         with contextlib.suppress(OSError, ValueError):
             inline = config.lstrip().startswith("{")
             files.add(sources.document(config) if inline else sources.look_ahead(config))

@@ -179,7 +179,7 @@ class LightningArgumentParser(CompatibleParser):
     def set_defaults(self, *args: Any, **kwargs: Any) -> None:
         """Set other defaults, by their dotted keys; names and class paths of Lightning mean ours here too."""
         super().set_defaults(
-            *(with_class_paths(one, self.named) if isinstance(one, dict) else one for one in args), **kwargs
+            *(with_class_paths(arg, self.named) if isinstance(arg, dict) else arg for arg in args), **kwargs
         )
 
     # reading

@@ -353,7 +353,9 @@ class Session(SessionState):
 
     def keep_strategy(self, always: bool = False) -> None:
         """Keep a copy of the strategy if a callback makes probes; once the processes have met there is none."""
-        if self._unmet is None and (always or any(getattr(one, "makes_probes", False) for one in self.callbacks)):
+        if self._unmet is None and (
+            always or any(getattr(callback, "makes_probes", False) for callback in self.callbacks)
+        ):
             self._unmet = copy.copy(self.trainer.strategy)
 
     def run_probe(self, callback: Any, steps: int, edit: Callable[[Any, Any], None], call: Call | None) -> None:

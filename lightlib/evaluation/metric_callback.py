@@ -125,7 +125,11 @@ class MetricCallback(Callback):
             collector.use_dataset(getattr(loaders[0][0], "dataset", None) if loaders else None)
         self._sharding[stage] = [sharding for _, sharding in loaders]
         repeated = sum(sharding.num_repeated(trainer.strategy.data_size) for sharding in self._sharding[stage])
-        if repeated and stage != "train" and any(isinstance(one, TorchMetricCollector) for one in self._templates):
+        if (
+            repeated
+            and stage != "train"
+            and any(isinstance(template, TorchMetricCollector) for template in self._templates)
+        ):
             self._once.warn(
                 stage,
                 f"MetricCallback: the sampler of the {stage} loader repeats {repeated} samples, which metrics of "
@@ -133,7 +137,7 @@ class MetricCallback(Callback):
                 "lightlib shards it without repeats.",
                 report.PossibleUserWarning,
             )
-        self._collectors[stage] = [[one.fresh(pl_module.device) for one in self._templates] for _ in loaders]
+        self._collectors[stage] = [[template.fresh(pl_module.device) for template in self._templates] for _ in loaders]
 
     def _update(self, stage: str, batch: Any, outputs: Any, loader: int = 0) -> None:
         for collector in self._collectors[stage][loader]:

@@ -75,7 +75,7 @@ def quiet() -> Iterator[None]:
 
 def new_study(sampler: BaseSampler, directions: Sequence[str], storage: InMemoryStorage) -> optuna.Study:
     """Return a study without trials."""
-    named = [StudyDirection[one.upper()] for one in directions]
+    named = [StudyDirection[direction.upper()] for direction in directions]
     return optuna.create_study(storage=storage, sampler=sampler, directions=named)
 
 
@@ -175,7 +175,7 @@ class Sampled:
             state, values = TrialState.COMPLETE, [0.0 for _ in self.directions]
         elif is_known and snapshot.state_of(trial) == "invalid" and not self._reached(snapshot, trial):
             state = TrialState.COMPLETE
-            values = [math.inf if one == "minimize" else -math.inf for one in self.directions]
+            values = [math.inf if direction == "minimize" else -math.inf for direction in self.directions]
         elif is_known and self.first_rungs:
             reports = self._reached(snapshot, trial)
             state = TrialState.PRUNED if reports else TrialState.FAIL

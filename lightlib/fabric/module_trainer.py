@@ -56,7 +56,7 @@ class ModuleTrainer:
 
     def for_user(self, use_pl_optimizer: bool) -> Any:
         """Return the optimizer of the module or the list of them; see `Module.optimizers`."""
-        found = [one if use_pl_optimizer else one.optimizer for one in self._optimizers]
+        found = [optimizer if use_pl_optimizer else optimizer.optimizer for optimizer in self._optimizers]
         return found[0] if len(found) == 1 else found
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:

@@ -187,7 +187,7 @@ def _place_or_dtype(module: nn.Module, name: str) -> Any:
     tensors = [*module.parameters(), *module.buffers()]
     if name == "device":
         return tensors[0].device if tensors else torch.get_default_device()
-    return next((one.dtype for one in tensors if one.is_floating_point()), torch.get_default_dtype())
+    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.get_default_dtype())
 
 
 def _to_default_dtype(output: Any) -> Any:

@@ -122,28 +122,28 @@ def param_groups(
     )
     rules, types = _checked("rules", rules), _checked("types", types)
     parameters = _parameters(module)
-    names = [name for one in parameters for name in one.names]
+    names = [name for parameter in parameters for name in parameter.names]
     for pattern in rules:
         _matched("rules", pattern, parameters, names)
     _check_types(types, parameters)
     rates = _rates(module, parameters, names, layers, layer_decay)
     groups: list[dict[str, Any]] = []
-    for one in parameters:
-        if not (one.trained or frozen):
+    for parameter in parameters:
+        if not (parameter.trained or frozen):
             continue
-        options = dict(by_kind[one.kind])
+        options = dict(by_kind[parameter.kind])
         for kind, given in types.items():
-            options |= given if _is_of(one, kind) else {}
+            options |= given if _is_of(parameter, kind) else {}
         for pattern, given in rules.items():
-            options |= given if one.matches(pattern) else {}
-        rate = rates.get(one.names[0], 1.0)
-        options = _resolved(one.names[0], options, {"lr": lr, "weight_decay": weight_decay}, rate)
+            options |= given if parameter.matches(pattern) else {}
+        rate = rates.get(parameter.names[0], 1.0)
+        options = _resolved(parameter.names[0], options, {"lr": lr, "weight_decay": weight_decay}, rate)
         same = next((group for group in groups if _without_params(group) == options), None)
         if same is None:
             same = {"params": [], **options}
             groups.append(same)
-        if one.value is not None:
-            same["params"].append(one.value)
+        if parameter.value is not None:
+            same["params"].append(parameter.value)
     if not groups:
         raise MisconfigurationException(
             f"param_groups found no parameter to train in {type(module).__name__}, which has {len(parameters)}.",
@@ -244,7 +244,7 @@ def _rates(
 
 
 def _matched(where: str, pattern: str, parameters: Sequence[_Parameter], names: Sequence[str]) -> list[_Parameter]:
-    found = [one for one in parameters if one.matches(pattern)]
+    found = [parameter for parameter in parameters if parameter.matches(pattern)]
     if not found:
         modules = {name[:i] for name in names for i, letter in enumerate(name) if letter == "."}
         raise MisconfigurationException(
@@ -264,9 +264,9 @@ def _is_of(one: _Parameter, kind: str | type) -> bool:
 
 
 def _check_types(types: Mapping[Any, Any], parameters: Sequence[_Parameter]) -> None:
-    known = sorted({one.classes[0].rpartition(".")[2] for one in parameters})
+    known = sorted({parameter.classes[0].rpartition(".")[2] for parameter in parameters})
     for kind in types:
-        if not any(_is_of(one, kind) for one in parameters):
+        if not any(_is_of(parameter, kind) for parameter in parameters):
             name = kind.__name__ if isinstance(kind, type) else kind
             raise MisconfigurationException(
                 f"param_groups got {name!r} in `types`, and no module of this type has a parameter."

@@ -74,5 +74,5 @@ class Scaling:
     def steps(self, steps: Any) -> Any:
         """Return a number of steps, or a list of them, that sees as many samples; rounded, at least 1."""
         if isinstance(steps, (list, tuple)):
-            return [self.steps(one) for one in steps]
+            return [self.steps(step) for step in steps]
         return max(1, round(steps / self.ratio))

@@ -137,7 +137,7 @@ def _chosen(limit: Any) -> Sequence[int]:
     """Return the indices of a limit that is no number."""
     values = limit.tolist() if hasattr(limit, "tolist") else limit
     sequence = isinstance(values, (Sequence, range)) and not isinstance(values, str)
-    if not sequence or not values or any(isinstance(one, bool) or not isinstance(one, int) for one in values):
+    if not sequence or not values or any(isinstance(value, bool) or not isinstance(value, int) for value in values):
         number = isinstance(limit, int) and not isinstance(limit, bool)
         kind = MisconfigurationException if number or (sequence and not values) else ArgumentTypeError
         raise kind(

@@ -145,7 +145,7 @@ def _bounds(owner: str, boundaries: Any, lengths: torch.Tensor) -> list[int]:
         ordered = lengths.sort().values
         ends = [len(ordered) * number // boundaries - 1 for number in range(1, boundaries)]
         return sorted({int(ordered[end]) for end in ends if end >= 0})
-    whole = isinstance(boundaries, (list, tuple)) and all(type(one) is int for one in boundaries)
+    whole = isinstance(boundaries, (list, tuple)) and all(type(boundary) is int for boundary in boundaries)
     if not whole:
         fix = f"{owner}(lengths, batch_size=32, boundaries=[64, 128, 256])"
         raise wrong_type(owner, "boundaries", boundaries, "an int (a number of buckets), or a list of lengths", fix=fix)

@@ -102,7 +102,9 @@ class Placeholder:
             MisconfigurationException: A number is not known in this run, or the result makes no sense.
         """
         if self.operands:
-            first, second = (one.value(number_of) if isinstance(one, Placeholder) else one for one in self.operands)
+            first, second = (
+                operand.value(number_of) if isinstance(operand, Placeholder) else operand for operand in self.operands
+            )
             if self.name == "//" and second == 0:
                 raise MisconfigurationException(
                     f"{self} divides by 0 in this run.", expected="a number above 0.", fix="correct the expression."

@@ -77,7 +77,7 @@ def advise(
     if memory is None:
         name = "ddp" if devices > 1 else "single_device"
         return Advice(name, "the memory of a device is not known, so the number of devices decides", None)
-    parameters = [one for one in module.parameters() if not isinstance(one, UninitializedParameter)]
+    parameters = [parameter for parameter in module.parameters() if not isinstance(parameter, UninitializedParameter)]
     stored = sum(_bytes(parameter, param_dtype) for parameter in parameters)
     gradients = sum(_bytes(parameter, param_dtype) for parameter in parameters if parameter.requires_grad)
     state, kind = _ASSUMED * gradients, "optimizer state (as AdamW's)"

@@ -119,7 +119,9 @@ class AcceleratorKit(Kit):
         self.typed(f"{self.name}.auto_device_count()", auto, int)
         for count in dict.fromkeys((1, auto)):
             devices = self.ask("get_parallel_devices", self.ask("parse_devices", count))
-            right = isinstance(devices, list) and [isinstance(one, torch.device) for one in devices] == [True] * count
+            right = (
+                isinstance(devices, list) and [isinstance(device, torch.device) for device in devices] == [True] * count
+            )
             assert right, self.unmet(
                 f"{self.name}.get_parallel_devices(parse_devices({count})) is {devices!r}.",
                 f"a list of {count} torch.device, one for each process.",

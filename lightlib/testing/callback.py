@@ -131,7 +131,7 @@ class CallbackKit(Kit):
     kind, base = "callback", Callback
 
     def trainer(self, *callbacks: Callback, **options: Any) -> Trainer:
-        flags = {flag: any(isinstance(one, kind) for one in callbacks) for flag, kind in _FLAGS.items()}
+        flags = {flag: any(isinstance(callback, kind) for callback in callbacks) for flag, kind in _FLAGS.items()}
         fixed = {"accelerator": "cpu", "devices": 1, "default_root_dir": str(self.folder), "log_every_n_steps": 1}
         return Trainer(**{**QUIET, **flags, **fixed, "callbacks": [*callbacks], "max_epochs": _EPOCHS, **options})
 

@@ -199,7 +199,7 @@ class StrategyKit(RanksKit):
         with torch.no_grad():
             wanted = module(samples(EVALUATED).tensors[0])
         outputs = trainer.predict(module, self.loader(EVALUATED))
-        local = torch.cat([one.cpu() for one in outputs]) if outputs else wanted[:0]
+        local = torch.cat([output.cpu() for output in outputs]) if outputs else wanted[:0]
         shards = dict(trainer.strategy.collectives.all_gather_object((trainer.strategy.data_rank, local)))
         count = sum(map(len, shards.values()))
         if count != len(wanted):

@@ -149,7 +149,10 @@ def _status() -> int:
     rows["entry at start-up"] = ", ".join(map(_described, entries)) or "none (lightlib compat enable)"
     rows[VARIABLE] = "not set" if value is None else value if value == "1" else f"{value!r}: only 1 switches it on"
     used = not any(text.startswith("lightlib ") for text in rows.values())
-    described = [f"{one}{' (for lightlib)' if one.ours else '' if used else ', not used'}" for one in distributions]
+    described = [
+        f"{distribution}{' (for lightlib)' if distribution.ours else '' if used else ', not used'}"
+        for distribution in distributions
+    ]
     rows["installed Lightning"] = "; ".join(described) or "none"
     width = max(map(len, rows))
     for name, content in rows.items():

@@ -41,7 +41,9 @@ def scan(path: Path) -> list[Finding]:
         text = file.read_text(encoding="utf-8", errors="replace")
         findings.update(_scan_python(name, text) if file.suffix == ".py" else _scan_yaml(name, text))
         own.update(f"{match[1] or match[2]}" for match in _OWN.finditer(text))
-    return sorted(one for one in findings if not (one.status == "private" and _of_object(one.name) in own))
+    return sorted(
+        finding for finding in findings if not (finding.status == "private" and _of_object(finding.name) in own)
+    )
 
 
 def _of_object(name: str) -> str:

@@ -91,12 +91,14 @@ def scan_checkpoints(checkpoint_callback: Any, logged_model_time: Mapping[str, f
     for path, score in getattr(checkpoint_callback, "best_k_models", {}).items():
         found[str(path)] = score, "best_k"
     files = [(Path(path).stat().st_mtime, path, *rest) for path, rest in found.items() if Path(path).is_file()]
-    new = [one for one in files if logged_model_time.get(one[1], -1.0) < one[0]]
+    new = [file for file in files if logged_model_time.get(file[1], -1.0) < file[0]]
     return sorted(new, key=lambda one: one[:2])
 
 
 def version(loggers: list[Any], separator: str = "_") -> Any:
     """Return the version of one logger, or those of several joined: `_version`."""
     return (
-        loggers[0].version if len(loggers) == 1 else separator.join(dict.fromkeys(str(one.version) for one in loggers))
+        loggers[0].version
+        if len(loggers) == 1
+        else separator.join(dict.fromkeys(str(logger.version) for logger in loggers))
     )

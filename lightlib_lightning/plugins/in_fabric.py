@@ -358,7 +358,7 @@ class InFabric:
     def _placement(self, module: Any) -> Any:
         """Return the placement of a module that was set up."""
         placements: list[Placement] = self._fabric._placed.placements  # noqa: SLF001
-        found = next((one for one in placements if module in (one.called, one.module)), None)
+        found = next((placement for placement in placements if module in (placement.called, placement.module)), None)
         if found is None:
             raise MisconfigurationException(
                 f"A method of {type(self._strategy).__name__} got a {type(module).__name__} that is not set up.",

@@ -192,7 +192,7 @@ class LayerSummary:
     def num_parameters(self) -> int:
         """The numbers in its parameters; 0 for a parameter that has no shape yet."""
         lazy = nn.parameter.UninitializedParameter
-        return sum(0 if isinstance(one, lazy) else one.numel() for one in self._module.parameters())
+        return sum(0 if isinstance(parameter, lazy) else parameter.numel() for parameter in self._module.parameters())
 
     @property
     def training(self) -> bool:

@@ -49,7 +49,7 @@ def parse_class_init_keys(cls: type) -> tuple[str, str | None, str | None]:
     parameters = list(inspect.signature(cls.__init__).parameters.values())  # type: ignore[misc]
 
     def first(kind: Any) -> str | None:
-        return next((one.name for one in parameters if one.kind is kind), None)
+        return next((parameter.name for parameter in parameters if parameter.kind is kind), None)
 
     return parameters[0].name, first(inspect.Parameter.VAR_POSITIONAL), first(inspect.Parameter.VAR_KEYWORD)
 

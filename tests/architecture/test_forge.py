@@ -1,4 +1,4 @@
-"""The files for a forge: workflows call targets that exist, and name the Pythons that the metadata names."""
+"""The files for a forge: workflows call targets that exist, for the Pythons of the metadata."""
 
 from __future__ import annotations
 

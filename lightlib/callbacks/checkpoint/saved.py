@@ -24,11 +24,13 @@ def saver_for(trainer: Trainer, owner: str, monitor: str | None, compares: bool)
     Raises:
         MisconfigurationException: There is no such ModelCheckpoint.
     """
-    savers = [one for one in trainer.checkpoint_callbacks if isinstance(one, ModelCheckpoint)]
-    fitting = [one for one in savers if monitor in (None, one.monitor) and not (compares and one.monitor is None)]
+    savers = [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, ModelCheckpoint)]
+    fitting = [
+        saver for saver in savers if monitor in (None, saver.monitor) and not (compares and saver.monitor is None)
+    ]
     if fitting:
         return fitting[0]
-    shown = ", ".join(f"ModelCheckpoint(monitor={one.monitor!r})" for one in savers)
+    shown = ", ".join(f"ModelCheckpoint(monitor={saver.monitor!r})" for saver in savers)
     wanted = f"monitor={monitor!r}" if monitor is not None else 'monitor="val_loss"' if compares else ""
     raise MisconfigurationException(
         f"{owner} finds no ModelCheckpoint{f' with {wanted}' if wanted else ''} among the callbacks"

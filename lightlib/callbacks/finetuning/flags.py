@@ -24,8 +24,8 @@ def flags_of(module: nn.Module) -> Flags:
 def joined(flags: Iterable[Flags]) -> Flags:
     """Return the flags of several processes as one; stages of a pipeline have different parameters."""
     together: Flags = {"requires_grad": {}, "track_running_stats": {}}
-    for one in flags:
-        for kind, found in one.items():
+    for flag in flags:
+        for kind, found in flag.items():
             together[kind] |= found
     return together
 

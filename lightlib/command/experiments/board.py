@@ -99,12 +99,12 @@ class Board:
         """
         results = Results(self._folder, self._config, self._ledger)
         parts: list[RenderableType] = [self._head(results, now)]
-        running = [one for one in results.trials if one.state == "running"]
+        running = [trial for trial in results.trials if trial.state == "running"]
         if running:
             parts += [Text(""), self._table(results, running, now)]
         events = [*self._events]
         if events:
-            parts += [Text(""), *(Text(one, style="dim", no_wrap=True, overflow="ellipsis") for one in events)]
+            parts += [Text(""), *(Text(event, style="dim", no_wrap=True, overflow="ellipsis") for event in events)]
         return Group(*parts)
 
     def _head(self, results: Results, now: float) -> Text:
@@ -132,13 +132,13 @@ class Board:
             return results.source.progress()
         if self._plan is None or not results.trials:
             return 0.0
-        ended = [one.state not in ("waiting", "running", "paused") for one in results.trials]
+        ended = [trial.state not in ("waiting", "running", "paused") for trial in results.trials]
         if results.trials[0].bracket is None:
             return min(sum(ended) / self._plan.trials, 1.0)
         if all(ended) and len(ended) >= self._plan.trials:
             return 1.0
         lengths = [bracket.lengths for bracket in self._plan.brackets]
-        trained = sum(lengths[one.bracket or 0][one.rungs - 1] for one in results.trials if one.rungs)
+        trained = sum(lengths[trial.bracket or 0][trial.rungs - 1] for trial in results.trials if trial.rungs)
         return min(trained / self._plan.units_simulated, 0.99)
 
     def _table(self, results: Results, running: list[Trial], now: float) -> Table:

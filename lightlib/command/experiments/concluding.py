@@ -27,7 +27,7 @@ def conclude(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger)
     results, orders = Results(folder, config, ledger), orders_of(ledger)
     printed(_summary(folder, results))
     if results.state in ENDED:
-        ended = [one.number for one in results.trials if one.state in ENDED]
+        ended = [trial.number for trial in results.trials if trial.state in ENDED]
         try:
             collect(folder, config, ended, at_end=True)
         except LightlibError as error:  # the same command deletes them
@@ -67,11 +67,11 @@ def _write_page(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledg
 
 def _summary(folder: ExperimentFolder, results: Results) -> str:
     lines = [counted(results)]
-    failed = [one.number for one in results.trials if one.state == "errored"]
+    failed = [trial.number for trial in results.trials if trial.state == "errored"]
     if failed:
         words = shlex.join(["lightlib", "experiment", "logs", f"{near(folder.path)}/{failed[0]}"])
         lines.append(f"failed: trial {_first(failed)}; see {words}")
-    stopped = [one.number for one in results.trials if one.state == "stopped"]
+    stopped = [trial.number for trial in results.trials if trial.state == "stopped"]
     paused = [number for number in stopped if results.snapshot.state_of(number) == "paused"]
     if paused:  # they are shown as stopped once the search has ended
         lines.append(f"paused at the end: trial {_first(paused)}; the search continues none of them")

@@ -52,7 +52,7 @@ def experiments(options: argparse.Namespace) -> int:
                 "labels": [*config.labels],
             }
         )
-        value = "" if best is None else ", ".join(f"{one:.6g}" for one in best.metrics.values())
+        value = "" if best is None else ", ".join(f"{metric:.6g}" for metric in best.metrics.values())
         names = (
             str(near(path)),
             results.state,
@@ -108,10 +108,10 @@ def trials(options: argparse.Namespace) -> int:
     """Print the trials of an experiment."""
     folder = folder_of(options.experiment)
     results, profiled = results_of(folder), folder.config.profiling.enabled
-    used = {one.number: usage_of(folder.attempts(one.number)) for one in results.trials if profiled}
+    used = {trial.number: usage_of(folder.attempts(trial.number)) for trial in results.trials if profiled}
     if options.json:
         usage = {number: {"usage": one._asdict()} for number, one in used.items()}
-        print(json.dumps([{**as_plain(one), **usage.get(one.number, {})} for one in results.trials]))
+        print(json.dumps([{**as_plain(trial), **usage.get(trial.number, {})} for trial in results.trials]))
         return 0
     heads = ("peak MB", "CPU %") if profiled else ()
     rows = [("trial", "state", "attempts", *results.metrics, "batches", *heads, "hyperparameters")]
@@ -181,14 +181,14 @@ def _best_by(folder: ExperimentFolder, results: Results, options: argparse.Names
     """Return the best trial by another metric of its validations."""
     sign = -1.0 if options.largest else 1.0
     found, names = [], set[str]()
-    for one in results.trials:
-        for message in messages_of(folder, one.number, "validated"):
+    for trial in results.trials:
+        for message in messages_of(folder, trial.number, "validated"):
             step, metrics = message["step"], message["metrics"]
             names.update(metrics)
             value = metrics.get(options.by)
             if value is not None and math.isfinite(value):
-                chosen = dataclasses.replace(one, metric=value, step=step, metrics={options.by: value})
-                found.append((sign * value, one.number, step, chosen))
+                chosen = dataclasses.replace(trial, metric=value, step=step, metrics={options.by: value})
+                found.append((sign * value, trial.number, step, chosen))
     if not found and names:
         raise MisconfigurationException(
             f"No trial has validated {options.by!r}.{nearest(options.by, sorted(names))}",

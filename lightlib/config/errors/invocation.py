@@ -172,7 +172,7 @@ class Invocation:
 
     def _given(self, key: str) -> list[Setting]:
         key = plain(key)
-        return [found for one in self.settings for found in (one, *_included(one, key)) if found.key == key]
+        return [found for setting in self.settings for found in (setting, *_included(setting, key)) if found.key == key]
 
     def nearest_key(self, key: str) -> str:
         """Return the known key nearest to `key`, or an empty string: one of this name, of its group, or of any."""
@@ -216,10 +216,14 @@ def _with_value(settings: list[Setting], value: str | None) -> list[Setting]:
     """Return those with a value: `false` and `False` are the same, and a class has a name with or without a module."""
     if value is None:
         return []
-    same = [one for one in settings if one.value is not None and one.value.casefold() == value.casefold()]
+    same = [
+        setting for setting in settings if setting.value is not None and setting.value.casefold() == value.casefold()
+    ]
     name = value.rpartition(".")[2]
     return same or [
-        one for one in settings if name.isidentifier() and one.value and one.value.rpartition(".")[2] == name
+        setting
+        for setting in settings
+        if name.isidentifier() and setting.value and setting.value.rpartition(".")[2] == name
     ]
 
 

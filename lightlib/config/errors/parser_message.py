@@ -80,7 +80,7 @@ def _best_of_union(text: str, message: ParserMessage) -> ParserMessage:
     items = re.split(rf"^{indent[0]}- ", body, flags=re.MULTILINE)[1:] if indent else []
     reasons = [
         _innermost(f"{first}\n{textwrap.dedent(rest)}", message)
-        for first, _, rest in (one.partition("\n") for one in items)
+        for first, _, rest in (item.partition("\n") for item in items)
     ]
     return max(reasons, key=_weight, default=replace(message, reason=text))
 

@@ -161,7 +161,9 @@ class Sources:
     def place_of_name(self, text: str) -> str:
         """Return where a name that is quoted in `text` stands in the file read last; its name, when it is nowhere."""
         entries = self._latest.entries
-        named = [one.place for one in entries.values() if isinstance(one.value, str) and repr(one.value) in text]
+        named = [
+            entry.place for entry in entries.values() if isinstance(entry.value, str) and repr(entry.value) in text
+        ]
         keys = [one.place for key, one in entries.items() if repr(key.rpartition(".")[2]) in text]
         return next(iter([*named, *keys]), self._latest.name)
 

@@ -134,8 +134,8 @@ def _all_skipped(path: str | None) -> CheckpointError:
 
 def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
     folders = folders_of(trainer)
-    savers = [one for one in trainer.checkpoint_callbacks if hasattr(one, "save_weights_only")]
-    if fn is TrainerFn.FITTING and savers and all(one.save_weights_only for one in savers):
+    savers = [callback for callback in trainer.checkpoint_callbacks if hasattr(callback, "save_weights_only")]
+    if fn is TrainerFn.FITTING and savers and all(saver.save_weights_only for saver in savers):
         report.warn(
             "ckpt_path='auto' together with save_weights_only=True: the checkpoints of this run hold weights alone, so "
             "it begins again from epoch 0 when it is killed.\n"
@@ -159,9 +159,9 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
 
 def _last(trainer: Trainer, fn: TrainerFn) -> Found:
     folders = folders_of(trainer)
-    names = [getattr(one, "CHECKPOINT_NAME_LAST", None) for one in trainer.checkpoint_callbacks]
+    names = [getattr(callback, "CHECKPOINT_NAME_LAST", None) for callback in trainer.checkpoint_callbacks]
     prefixes = [name.partition("{")[0] for name in names if name is not None]
-    known = [str(getattr(one, "last_model_path", "") or "") for one in trainer.checkpoint_callbacks]
+    known = [str(getattr(callback, "last_model_path", "") or "") for callback in trainer.checkpoint_callbacks]
     seen = [one for one in seen_in(folders, trainer) if one.is_last(prefixes)]
     paths = {one.path for one in seen}
     seen += [Seen(path) for path in dict.fromkeys(known) if path and path not in paths and filesystem.exists(path)]

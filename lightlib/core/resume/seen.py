@@ -73,7 +73,7 @@ def folders_of(trainer: Trainer) -> list[str]:
 
 def seen_in(folders: Sequence[str], trainer: Trainer) -> list[Seen]:
     """Return the checkpoints in folders."""
-    endings = tuple({getattr(one, "FILE_EXTENSION", ENDING) for one in trainer.checkpoint_callbacks})
+    endings = tuple({getattr(callback, "FILE_EXTENSION", ENDING) for callback in trainer.checkpoint_callbacks})
     paths = [path for folder in folders if formats.exists(folder) for path in paths_in(folder, endings, _DEPTH)]
     return [Seen(path) for path in dict.fromkeys(paths)]
 

@@ -29,8 +29,8 @@ def callbacks_in(given: Any) -> list[Any]:
         MisconfigurationException: A class is given twice, or next to an object of it.
     """
     items = _items(given)
-    made = [_made(one) for one in items]
-    _refuse_twice([one for one in items if isinstance(one, type)], made)
+    made = [_made(item) for item in items]
+    _refuse_twice([item for item in items if isinstance(item, type)], made)
     return made
 
 
@@ -98,7 +98,7 @@ class GivenCallbacks:
             known = [*DEFAULTS, *self._named]
             raise UnknownNameError("name of a callback to leave out", name, known, fix='callbacks={"progress": None}')
         gone = self._named.pop(name, None)
-        self.callbacks = [one for one in self.callbacks if one is not gone]
+        self.callbacks = [callback for callback in self.callbacks if callback is not gone]
         if name in DEFAULTS:
             self.without.add(name)
 
@@ -123,7 +123,11 @@ def _made(given: Any) -> Any:
     if not (isinstance(given, type) and issubclass(given, Callback) and given is not Callback):
         return given
     parameters = inspect.signature(given).parameters.values()
-    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in _ANY_NUMBER]
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind not in _ANY_NUMBER
+    ]
     if needed:
         arguments = ", ".join(f"{name}=…" for name in needed)
         raise ArgumentTypeError(

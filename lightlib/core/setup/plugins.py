@@ -66,8 +66,12 @@ def environment_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any
         MisconfigurationException: There are several environments.
     """
     environments = [plugin for plugin in _list(plugins) if is_environment(plugin)]
-    requeues = [one for one in environments if isinstance(one, SLURMEnvironment) and not one.is_asked]
-    asked = [one for one in environments if one not in requeues]
+    requeues = [
+        environment
+        for environment in environments
+        if isinstance(environment, SLURMEnvironment) and not environment.is_asked
+    ]
+    asked = [environment for environment in environments if environment not in requeues]
     others = [one for one in asked if not isinstance(one, (Environment, str))]
     if len(asked) > 1 or len(requeues) > 1 or (requeues and others):  # SLURM's plugin and an Environment: allowed
         raise MisconfigurationException(

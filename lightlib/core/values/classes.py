@@ -36,7 +36,7 @@ def data_of_class(kind: type) -> Iterator[tuple[str, Any]]:
             continue
         if type(value) is FunctionType:
             defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-            if attributes_of(value) or any(type(one) in _MUTABLE for one in defaults):
+            if attributes_of(value) or any(type(default) in _MUTABLE for default in defaults):
                 yield name, value
         elif not hasattr(type(value), "__get__") and not issubclass(type(value), (type, ModuleType)):
             yield name, value

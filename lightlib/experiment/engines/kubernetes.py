@@ -53,7 +53,7 @@ def manifest(config: ExperimentConfig, folder: ExperimentFolder, workers: int) -
     labels = {"app.kubernetes.io/managed-by": "lightlib", "app.kubernetes.io/instance": name}
     pod = _merged({"metadata": {"labels": labels}, "spec": _pod(config, folder, image)}, config.environment.pod_spec)
     mounts = [PurePosixPath(one["mountPath"]) for one in pod["spec"]["containers"][0].get("volumeMounts", ())]
-    if not any(PurePosixPath(folder.path).is_relative_to(one) for one in mounts):
+    if not any(PurePosixPath(folder.path).is_relative_to(mount) for mount in mounts):
         places.below("pod_spec").refuse(
             f"mounts {', '.join(map(str, mounts))}, and the experiment is in {str(folder.path)!r}.",
             "a volume that all pods share, at the same path.",
@@ -98,9 +98,9 @@ def _pod(config: ExperimentConfig, folder: ExperimentFolder, image: str) -> dict
         "resources": {"limits": {"nvidia.com/gpu": slots} if slots else {}, "requests": {} if slots else {"cpu": 1}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108  the pod's own
     }
-    ports = sorted({one.proxy_port for one in environment.proxy_ports})
+    ports = sorted({port.proxy_port for port in environment.proxy_ports})
     if ports:
-        container["ports"] = [{"name": f"proxy-{one}", "containerPort": one, "protocol": "TCP"} for one in ports]
+        container["ports"] = [{"name": f"proxy-{port}", "containerPort": port, "protocol": "TCP"} for port in ports]
     if environment.force_pull_image:
         container["imagePullPolicy"] = "Always"
     capabilities = {"add": [*environment.add_capabilities], "drop": [*environment.drop_capabilities]}

@@ -188,7 +188,7 @@ class ExperimentConfig(Part):
         Raises:
             MisconfigurationException: A stored copy was read, and no environment variable has them.
         """
-        masked = [one for one in self.masked_secrets if one.startswith(section)]
+        masked = [secret for secret in self.masked_secrets if secret.startswith(section)]
         if masked:
             raise MisconfigurationException(
                 f"The secrets of the experiment are masked in its folder: {', '.join(masked)}.",

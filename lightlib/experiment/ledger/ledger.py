@@ -78,15 +78,17 @@ class Ledger:
         self._ended: dict[int, Attempt] = {}  # which never change, by their identifiers
         self._ask = self._patience.call
         try:
-            self.study = self._ask(storage.create_new_study, [StudyDirection[one.upper()] for one in directions], name)
+            self.study = self._ask(
+                storage.create_new_study, [StudyDirection[direction.upper()] for direction in directions], name
+            )
         except DuplicatedStudyError:
             self.study = self._ask(storage.get_study_id_from_name, name)
 
     def snapshot(self) -> Snapshot:
         """Return the present state of the ledger."""
         trials = self._ask(self.storage.get_all_trials, self.study, False)
-        attempts = (self._attempt(one) for one in trials if KEY in one.system_attrs)
-        return Snapshot((one for one in attempts if (one.trial < 0) == self._of_searcher), len(trials))
+        attempts = (self._attempt(trial) for trial in trials if KEY in trial.system_attrs)
+        return Snapshot((attempt for attempt in attempts if (attempt.trial < 0) == self._of_searcher), len(trials))
 
     def _attempt(self, frozen: FrozenTrial) -> Attempt:
         attempt = self._ended.get(frozen._trial_id)  # noqa: SLF001  storages know trials by it alone

@@ -42,15 +42,15 @@ class Snapshot:
 
     def __init__(self, attempts: Iterable[Attempt], next_number: int) -> None:
         self.attempts, self.next_number = list(attempts), next_number
-        self.by_number = {one.number: one for one in self.attempts}
+        self.by_number = {attempt.number: attempt for attempt in self.attempts}
         self.chains: dict[int, list[Attempt]] = {}
         self.void: list[Attempt] = []
-        for one in self.attempts:
-            chain = self.chains.get(one.trial, [])
-            if _holds(one, chain):
-                self.chains.setdefault(one.trial, []).append(one)
+        for attempt in self.attempts:
+            chain = self.chains.get(attempt.trial, [])
+            if _holds(attempt, chain):
+                self.chains.setdefault(attempt.trial, []).append(attempt)
             else:
-                self.void.append(one)
+                self.void.append(attempt)
 
     @property
     def trials(self) -> int:

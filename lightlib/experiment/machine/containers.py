@@ -144,12 +144,12 @@ class Containers:
         """
         config, environment = self.config, self.config.environment
         hidden = _VISIBLE if self.kind == "cuda" else ()  # in the container, GPUs are counted from 0
-        names = [one for one in (*variables, *_MORE) if one not in hidden]
+        names = [variable for variable in (*variables, *_MORE) if variable not in hidden]
         launcher = ContainerLauncher(
             environment.image[self.kind],
             mounts={str(self.folder): str(self.folder)},
             env={"HOME": "/tmp", **dict.fromkeys(names, None)},  # noqa: S108  of the container
-            gpus=f'"device={",".join(str(one.number) for one in slots)}"' if self.kind == "cuda" else None,
+            gpus=f'"device={",".join(str(slot.number) for slot in slots)}"' if self.kind == "cuda" else None,
             shm_size=str(config.resources.shm_size),
             engine="podman" if self.engine == "podman" else "docker",
             options=[
@@ -159,9 +159,12 @@ class Containers:
                 f"--workdir={attempt}",
                 f"--user={os.getuid()}:{os.getgid()}",
                 *(["--userns=keep-id"] if self.engine == "podman" and os.getuid() else []),
-                *(f"--cap-add={one}" for one in environment.add_capabilities),
-                *(f"--cap-drop={one}" for one in environment.drop_capabilities),
-                *(f"--device={one.host_path}:{one.container_path}:{one.mode}" for one in config.resources.devices),
+                *(f"--cap-add={capability}" for capability in environment.add_capabilities),
+                *(f"--cap-drop={capability}" for capability in environment.drop_capabilities),
+                *(
+                    f"--device={device.host_path}:{device.container_path}:{device.mode}"
+                    for device in config.resources.devices
+                ),
                 *self._mounts(attempt),
             ],
         )
@@ -169,17 +172,17 @@ class Containers:
 
     def _mounts(self, attempt: Path) -> list[str]:
         found = self._store()
-        for one in self.config.bind_mounts:
-            target = os.path.join(attempt, one.container_path)
-            more = (",readonly" if one.read_only else "") + f",bind-propagation={one.propagation}"
-            found.append(f"--mount=type=bind,source={one.host_path},target={target}{more}")
+        for mount in self.config.bind_mounts:
+            target = os.path.join(attempt, mount.container_path)
+            more = (",readonly" if mount.read_only else "") + f",bind-propagation={mount.propagation}"
+            found.append(f"--mount=type=bind,source={mount.host_path},target={target}{more}")
         return found
 
     def _store(self) -> list[str]:
         """Return the mount of the folder in which checkpoints are stored, at its own path."""
         storage = self.config.checkpoint_storage
         top = storage.host_path or storage.location or ""
-        mounted = {os.path.normpath(one.container_path) for one in self.config.bind_mounts}
+        mounted = {os.path.normpath(mount.container_path) for mount in self.config.bind_mounts}
         if not top or is_remote(top) or os.path.normpath(top) in mounted:
             return []
         path = local_path(top)

@@ -48,9 +48,9 @@ def loads(roots: Iterable[int], proc: Path = PROC) -> dict[int, Load]:
 
 def _total(root: int, found: Mapping[int, _Process], children: Mapping[int, Sequence[int]]) -> Load:
     members = [root]
-    for one in members:  # grows meanwhile
-        members += children.get(one, ())
-    each = [found[one].load for one in members]
+    for member in members:  # grows meanwhile
+        members += children.get(member, ())
+    each = [found[member].load for member in members]
     return Load(sum(one.cpu_seconds for one in each), sum(one.memory_bytes for one in each))
 
 
@@ -75,10 +75,10 @@ def gpus(slots: Iterable[Slot]) -> list[dict[str, Any]]:
 
     return [
         {
-            "device": one.number,
-            "utilization_percent": torch.cuda.utilization(one.number),
-            "memory_bytes": torch.cuda.device_memory_used(one.number),
+            "device": slot.number,
+            "utilization_percent": torch.cuda.utilization(slot.number),
+            "memory_bytes": torch.cuda.device_memory_used(slot.number),
         }
-        for one in slots
-        if one.kind == "cuda"
+        for slot in slots
+        if slot.kind == "cuda"
     ]

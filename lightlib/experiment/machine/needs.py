@@ -53,7 +53,7 @@ def check_machine(config: ExperimentConfig, *, contained: bool = False) -> None:
                 f"to {mount.host_path!r}. Expected: a container, or a folder that this user cannot write to. "
                 "Fix: environment.image, or write permissions of the folder."
             )
-    ports = [one.proxy_port for one in config.environment.proxy_ports]
+    ports = [port.proxy_port for port in config.environment.proxy_ports]
     if ports and INSIDE not in os.environ:
         report.info(
             f"{config.places.below('environment.proxy_ports').text}: no proxy is needed. Trials use the network of "

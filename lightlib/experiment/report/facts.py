@@ -157,7 +157,7 @@ def facts_of(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger)
     results, made = Results(folder, config, ledger), datetime.now()  # noqa: DTZ005  as Optuna has times
     snapshot, space = results.snapshot, results.space
     halving = results.source if isinstance(results.source, Halving) else None
-    rows = [_row(one, snapshot, halving, made) for one in results.trials]
+    rows = [_row(trial, snapshot, halving, made) for trial in results.trials]
     failed = [one for chain in snapshot.chains.values() for one in chain if one.ended_as in ("failed", "lost")]
     failed.sort(key=lambda one: one.number, reverse=True)
     best = results.best
@@ -191,7 +191,7 @@ def _row(trial: Trial, snapshot: Snapshot, halving: Halving | None, now: datetim
 def _rungs(trials: Sequence[Trial], halving: Halving) -> list[Rung]:
     found = []
     for number, bracket in enumerate(halving.brackets):
-        own = [one.rungs for one in trials if one.bracket == number]
+        own = [trial.rungs for trial in trials if trial.bracket == number]
         for rung, length in enumerate(bracket.lengths):
             reached = sum(rungs > rung for rungs in own)
             found.append(Rung(number, length, reached, len(own)))
@@ -229,7 +229,7 @@ def _failure(folder: ExperimentFolder, one: Attempt) -> Failure:
 
 def _importances(ledger: Ledger, rows: Sequence[Row], space: Space) -> dict[str, float] | str:
     """Return how much of the first metric's variance over completed trials each hyperparameter explains, or why not."""
-    completed = [one.metric for one in rows if one.trial.state == "completed" and one.metric is not None]
+    completed = [row.metric for row in rows if row.trial.state == "completed" and row.metric is not None]
     if not space.searched:
         return "No hyperparameter is searched."
     if len(completed) < LEAST_COMPLETED:

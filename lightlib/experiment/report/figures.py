@@ -24,7 +24,7 @@ def curves(facts: Facts) -> Figure | None:
     """Return the metric over batches, a line for each trial, the best one on top; None without a report."""
     best = facts.results.best
     number = -1 if best is None else best.number
-    drawn = [one for one in facts.rows if any(is_drawn(value) for _, value in one.points)]
+    drawn = [row for row in facts.rows if any(is_drawn(value) for _, value in row.points)]
     if not drawn:
         return None
     drawn.sort(key=lambda one: (one.trial.number == number, one.trial.state == "completed"))
@@ -122,13 +122,13 @@ def history(facts: Facts) -> Figure | None:
 
 def parallel(facts: Facts) -> Figure | None:
     """Return parallel coordinates of the searched hyperparameters, coloured by the metric; None without either."""
-    rows = [one for one in facts.rows if one.metric is not None]
+    rows = [row for row in facts.rows if row.metric is not None]
     if not rows or not facts.axes:
         return None
-    values = [_known(one) for one in rows]
+    values = [_known(row) for row in rows]
     axes = [*facts.axes, Axis("", facts.results.metric, is_log=_is_wide(values))]
     scales = [scale(axis, [row.at(axis) for row in rows]) for axis in facts.axes] + [scale(axes[-1], values)]
-    names = [f"{_name(one)}: {_known(one):.6g}" for one in rows]
+    names = [f"{_name(row)}: {_known(row):.6g}" for row in rows]
     drawn = lines(axes, scales, names, smaller_is_better=facts.smaller_is_better)
     hidden = {"visible": False}
     x, y = {**hidden, "range": [-0.4, len(axes) - 0.6]}, {**hidden, "range": [-0.22, 1.18]}
@@ -139,11 +139,11 @@ def parallel(facts: Facts) -> Figure | None:
 def slices(facts: Facts) -> list[Figure]:
     """Return the metric over each searched hyperparameter, a dot for each trial with both."""
     best = facts.results.best
-    rows = [one for one in facts.rows if one.metric is not None]
-    y = _metric_axis(facts, [_known(one) for one in rows])
+    rows = [row for row in facts.rows if row.metric is not None]
+    y = _metric_axis(facts, [_known(row) for row in rows])
     figures = []
     for axis in facts.axes:
-        found = [(place, one) for one in rows if (place := one.at(axis)) is not None]
+        found = [(place, row) for row in rows if (place := row.at(axis)) is not None]
         if not found:
             continue
         dots = {
@@ -178,7 +178,7 @@ def importances(facts: Facts) -> Figure | None:
     """Return the importance of each hyperparameter as a bar; None without importances."""
     if isinstance(facts.importances, str):
         return None
-    labels = {one.key: as_text(one.label) for one in facts.axes}
+    labels = {axis.key: as_text(axis.label) for axis in facts.axes}
     found = list(reversed(facts.importances.items()))
     bars = {
         "type": "bar",
@@ -197,23 +197,23 @@ def gantt(facts: Facts) -> Figure | None:
     """Return the attempts over time, in rows by worker; None if none has begun."""
     if not facts.spans:
         return None
-    lanes = list(dict.fromkeys((one.worker, one.lane) for one in facts.spans))
+    lanes = list(dict.fromkeys((span.worker, span.lane) for span in facts.spans))
     data = []
-    for outcome in dict.fromkeys(one.outcome for one in facts.spans):
-        spans = [one for one in facts.spans if one.outcome == outcome]
+    for outcome in dict.fromkeys(span.outcome for span in facts.spans):
+        spans = [span for span in facts.spans if span.outcome == outcome]
         data.append(
             {
                 "type": "bar",
                 "orientation": "h",
                 "name": outcome,
-                "base": [one.began.isoformat() for one in spans],
-                "x": [1000 * (one.ended - one.began).total_seconds() for one in spans],  # milliseconds
-                "y": [lanes.index((one.worker, one.lane)) for one in spans],
-                "text": [str(one.trial) for one in spans],
+                "base": [span.began.isoformat() for span in spans],
+                "x": [1000 * (span.ended - span.began).total_seconds() for span in spans],  # milliseconds
+                "y": [lanes.index((span.worker, span.lane)) for span in spans],
+                "text": [str(span.trial) for span in spans],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
                 "marker": {"color": _OF_OUTCOME.get(outcome, GREY), "line": {"color": "white", "width": 1}},
-                "customdata": [_times(one) for one in spans],
+                "customdata": [_times(span) for span in spans],
                 "hovertemplate": "%{customdata}<extra></extra>",
             }
         )

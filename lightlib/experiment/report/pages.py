@@ -42,7 +42,7 @@ def page(title: str, mark: str, body: str, style: str = "body { font-family: san
     """
     digests = (hashlib.sha256(code.encode()).digest() for code in _SCRIPT.findall(body))
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src "
-    policy += " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)
+    policy += " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

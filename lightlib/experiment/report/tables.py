@@ -38,7 +38,7 @@ def header(facts: Facts, folder: Path) -> str:
         folder: Of the experiment; paths in it are shown from there.
     """
     config, results, best = facts.config, facts.results, facts.results.best
-    masked, searched = config.masked(), {one.key for one in facts.axes}
+    masked, searched = config.masked(), {axis.key for axis in facts.axes}
     first = facts.rows[0].trial.hparams if facts.rows else {}
     known: dict[str, Any] = {
         "description": masked.get("description"),
@@ -82,13 +82,13 @@ def trials(facts: Facts) -> str:
     columns = [*_before(facts), metric, *more, *_after(facts)]
     order = "ascending" if smaller else "descending"
     heads = [
-        f'<th class="{_kind(one)}"{f" aria-sort={order}" if one is metric else ""}>'
-        f'<button type="button">{as_text(one.head)}</button></th>'
-        for one in columns
+        f'<th class="{_kind(column)}"{f" aria-sort={order}" if column is metric else ""}>'
+        f'<button type="button">{as_text(column.head)}</button></th>'
+        for column in columns
     ]
     body = []
     for row in rows:
-        cells = "".join(_cell(one, row) for one in columns)
+        cells = "".join(_cell(column, row) for column in columns)
         body.append(f'<tr class="{"best" if row.trial in best else row.trial.state}">{cells}</tr>')
     return _table("sortable", heads, body)
 
@@ -151,7 +151,7 @@ def rungs(facts: Facts) -> str:
     length = facts.config.searcher.max_length
     unit = length.unit if length is not None else facts.config.searcher.time_metric
     names = ("bracket", f"rung ({unit})", "trials that reached it", "of")
-    lines = [(one.bracket + 1, f"{one.length:,}", one.reached, one.trials) for one in facts.rungs]
+    lines = [(rung.bracket + 1, f"{rung.length:,}", rung.reached, rung.trials) for rung in facts.rungs]
     heads = [f'<th class="number">{as_text(name)}</th>' for name in names]
     body = ["".join(f'<td class="number">{as_text(cell)}</td>' for cell in line) for line in lines]
     return _table("plain", heads, (f"<tr>{cells}</tr>" for cells in body))

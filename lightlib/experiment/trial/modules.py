@@ -50,7 +50,7 @@ def _differing(folder: Path) -> set[str]:
 
 
 def _below(name: str) -> list[str]:
-    return [one for one in list(sys.modules) if one == name or one.startswith(f"{name}.")]
+    return [module for module in list(sys.modules) if module == name or module.startswith(f"{name}.")]
 
 
 def _differs(name: str, folder: Path) -> bool:

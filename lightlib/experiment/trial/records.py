@@ -44,9 +44,9 @@ def _lengths(loader: Any, ranks: int) -> list[int]:
     """Return the lengths of a loader's dataset and, on one rank, of its sampler; empty if they are not known."""
     sources = [getattr(loader, "dataset", None), getattr(loader, "sampler", None) if ranks == 1 else None]
     found = []
-    for one in sources:
+    for source in sources:
         try:
-            found.append(len(one))  # type: ignore[arg-type]  # else TypeError
+            found.append(len(source))  # type: ignore[arg-type]  # else TypeError
         except (TypeError, NotImplementedError):
             continue
     return found

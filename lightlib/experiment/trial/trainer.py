@@ -162,7 +162,7 @@ def rungs_of_fit(
     key = _length_key(config)
     limits = [_limit(Length(length.unit, amount), trainer, config, hparams, key) for amount in amounts]
     unit = "epochs" if _in_records(length, config).unit == "epochs" else "steps"
-    return unit, tuple(next(iter(one.values())) for one in limits)
+    return unit, tuple(next(iter(limit.values())) for limit in limits)
 
 
 def _in_records(length: Length, config: ExperimentConfig) -> Length:

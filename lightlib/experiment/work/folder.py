@@ -99,7 +99,7 @@ class ExperimentFolder:
         stored = self.config
         changes = changed(stored, config)
         if changes:
-            report.info("\n".join(f"{one.key}: {one.new!r} instead of {one.old!r}" for one in changes))
+            report.info("\n".join(f"{change.key}: {change.new!r} instead of {change.old!r}" for change in changes))
         begun = _with_seed_of(config, stored.reproducibility.experiment_seed)
         if changes:
             save(begun, self.path / FILE)

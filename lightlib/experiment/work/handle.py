@@ -228,7 +228,7 @@ def run(
     folder.begin(settings, code, first, Database.chosen(storage, new=not folder.exists))
     words = ["work", str(folder.path)]
     if not isinstance(source, Mapping):  # a file may have secrets, which its copy in the folder has not
-        more = [word for one in changes for word in ("--config", one)]
+        more = [word for change in changes for word in ("--config", change)]
         words = ["run", os.fspath(source), str(code), "--root", str(root), *more]
     worker = subprocess.Popen(  # noqa: S603  words of this call, without a shell
         [sys.executable, "-m", "lightlib", "experiment", *words, "--slots", str(slots)],

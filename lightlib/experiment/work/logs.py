@@ -70,7 +70,7 @@ class LogFile(Lines):
         self._file: BinaryIO | None = None
         self._size = 0
         self._matched: tuple[LogPolicy, ...] = ()
-        self._unmatched = [(one, _compiled(one.pattern)) for one in policies if one.pattern is not None]
+        self._unmatched = [(policy, _compiled(policy.pattern)) for policy in policies if policy.pattern is not None]
 
     def run(self) -> None:
         try:

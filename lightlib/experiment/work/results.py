@@ -93,7 +93,7 @@ class Results:
     @property
     def states(self) -> Counter[State]:
         """How many trials are in each state."""
-        return Counter(one.state for one in self.trials)
+        return Counter(trial.state for trial in self.trials)
 
     @property
     def best(self) -> Trial | None:
@@ -110,7 +110,7 @@ class Results:
         They completed, or were stopped or paused at a rung. NaN and the infinities are the worst values.
         """
         states = ("completed", "stopped", "paused")
-        done = {one.number: one for one in self.trials if one.state in states and one.metrics}
+        done = {trial.number: trial for trial in self.trials if trial.state in states and trial.metrics}
         return [done[number] for number in front({number: self._scores(one) for number, one in done.items()})]
 
     def _scores(self, trial: Trial) -> tuple[float, ...]:

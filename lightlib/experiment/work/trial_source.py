@@ -158,7 +158,7 @@ def _halving(config: ExperimentConfig, space: Space) -> Halving:
         max_rungs=rules.max_rungs,
         bracket_rungs=rules.bracket_rungs,
     )
-    concurrency, first = sum(one.concurrent for one in brackets), [one.lengths[0] for one in brackets]
+    concurrency, first = sum(bracket.concurrent for bracket in brackets), [bracket.lengths[0] for bracket in brackets]
     new = _new_trial(config, space, concurrency, first)
     rule: Rule = "stopping" if rules.stop_once else "promoting"
     return Halving(brackets, rules.divisor, new, "synchronous" if _is_synchronous(config) else rule)

@@ -178,7 +178,7 @@ class Worker:
 
     def _begin(self, attempt: Attempt, slots: Sequence[Slot]) -> None:
         job = self._new_job(attempt, self._ledger.snapshot(), slots)
-        where = ", ".join(f"{one.kind} {one.number}" for one in slots)
+        where = ", ".join(f"{slot.kind} {slot.number}" for slot in slots)
         Messages(Path(job.folder)).send(
             "slots", names=where
         )  # before its process, which alone writes there from now on

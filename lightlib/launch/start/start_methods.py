@@ -96,7 +96,7 @@ def _what_fails(function: Any) -> str:
 def _held(value: Any) -> Iterator[tuple[str | None, Any]]:
     """Yield the objects that are pickled with one, each with the expression after it; None for arguments."""
     if isinstance(value, partial):
-        yield from ((None, one) for one in (*value.keywords.values(), *reversed(value.args)))
+        yield from ((None, keyword) for keyword in (*value.keywords.values(), *reversed(value.args)))
     elif isinstance(value, dict):
         for key, one in value.items():
             yield f"[{key!r}]", one

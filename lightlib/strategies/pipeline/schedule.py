@@ -262,7 +262,7 @@ class Engine:
 
 def _shapes(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return tensors of the same shapes without memory, of which all that can have a gradient have one."""
-    described = [torch.empty(one.shape, dtype=one.dtype, device="meta") for one in tensors]
+    described = [torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") for tensor in tensors]
     return tuple(one.requires_grad_(one.is_floating_point() or one.is_complex()) for one in described)
 
 
@@ -291,11 +291,13 @@ def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:
 def _broken(value: Any) -> bool:
     """Return whether a value is not a number somewhere."""
     leaves, _ = flattened(value)
-    return any(isinstance(one, Tensor) and one.is_floating_point() and bool(one.isnan().any()) for one in leaves)
+    return any(isinstance(leaf, Tensor) and leaf.is_floating_point() and bool(leaf.isnan().any()) for leaf in leaves)
 
 
 def shape_of(call: Mapping[str, Any] | Call) -> str:
     """Return the key of a schedule: shapes, dtypes and structure."""
     leaves, structure = flattened(call)
-    kinds = [(tuple(one.shape), str(one.dtype)) if isinstance(one, Tensor) else type(one).__name__ for one in leaves]
+    kinds = [
+        (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves
+    ]
     return f"{kinds} {structure}"

@@ -218,7 +218,7 @@ def _by_blocks(
         begins = balance([units[index].size for index in blocks], count, before, after)
         places = [blocks[0] + begin for begin in begins[1:]]
     else:
-        places = [next(index for index in blocks if units[index].name == one) for one in borders]
+        places = [next(index for index in blocks if units[index].name == border) for border in borders]
     return Split(name, part, "blocks", units, _stages_from(places, len(units)), container)
 
 

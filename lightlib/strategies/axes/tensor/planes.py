@@ -40,7 +40,7 @@ def check_mode(mode: str, dims: Any) -> None:
             f"TensorParallelStrategy(4, mode={mode!r}, depth=2)",
         )
     check_word("Tensor", "mode", mode, MODES, fix="leave it out: '1d'.")
-    pair = isinstance(dims, (tuple, list)) and len(dims) == 2 and all(type(one) is int and one > 1 for one in dims)
+    pair = isinstance(dims, (tuple, list)) and len(dims) == 2 and all(type(dim) is int and dim > 1 for dim in dims)
     if dims is not None and not pair:
         raise wrong_type("Tensor", "dims", dims, "two numbers of at least 2: (rows, columns)", "(2, 2)")
     if dims is not None and mode == "1d":

@@ -65,8 +65,8 @@ def split_tokens(mesh: DeviceMesh, _: nn.Module, args: tuple[Any, ...], kwargs: 
             expected="block(x, …) with x of shape (batch, tokens, …).",
             fix="sequence_parallel=False",
         )
-    others = [one for one in (*args[1:], *kwargs.values()) if isinstance(one, torch.Tensor)]
-    if any(one.ndim == stream.ndim and one.is_floating_point() and len(one) == len(stream) for one in others):
+    others = [arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, torch.Tensor)]
+    if any(other.ndim == stream.ndim and other.is_floating_point() and len(other) == len(stream) for other in others):
         raise MisconfigurationException(
             "sequence_parallel=True, but the blocks take two sequences (cross-attention).",
             expected="one: only that is split.",

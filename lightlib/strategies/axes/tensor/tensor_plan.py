@@ -131,7 +131,7 @@ def _uneven(what: str, number: int, size: int, other: str) -> MisconfigurationEx
     return MisconfigurationException(
         f"{what}: {number} / {size} is no whole number.",
         expected=f"a size that divides {number}: {', '.join(map(str, divisors))}.",
-        fix=f"MeshStrategy(tensor={max(one for one in divisors if one <= size)}), or {other}.",
+        fix=f"MeshStrategy(tensor={max(divisor for divisor in divisors if divisor <= size)}), or {other}.",
     )
 
 

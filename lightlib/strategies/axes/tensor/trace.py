@@ -58,7 +58,7 @@ class Traced:
 
 def structure_of(part: nn.Module) -> nn.Module:
     """Return a copy of `part` that shares its parameters and buffers."""
-    return copy.deepcopy(part, {id(one): one for one in (*part.parameters(), *part.buffers())})
+    return copy.deepcopy(part, {id(parameter): parameter for parameter in (*part.parameters(), *part.buffers())})
 
 
 def trace(part: nn.Module, within: str = "") -> Traced | None:
@@ -66,7 +66,9 @@ def trace(part: nn.Module, within: str = "") -> Traced | None:
     try:
         root = structure_of(part).eval()  # a copy, because a forward may keep values in attributes
         parameters = inspect.signature(root.forward).parameters.values()
-        given = {one.name: one.default for one in parameters if one.default is not one.empty}
+        given = {
+            parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
+        }
         graph = _Tracer().trace(root, given or None)
     except Exception:  # noqa: BLE001  a forward is any code; if it cannot be traced, its children are
         return None

@@ -30,7 +30,7 @@ def objection(part: nn.Module, group: Group, heads: Heads, size: int) -> str:
     empty = inspect.Parameter.empty
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(part.forward).parameters.values()
-    required = [one.name for one in parameters if one.default is empty and one.kind in kinds]
+    required = [parameter.name for parameter in parameters if parameter.default is empty and parameter.kind in kinds]
     if len(required) != 1:
         return f"{type(part).__name__}.forward takes {', '.join(required)}, for which a trial has no values"
     try:

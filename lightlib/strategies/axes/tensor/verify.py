@@ -42,8 +42,11 @@ class FirstForward:
     def __init__(self, name: str, unit: nn.Module, parts: Mapping[str, list[str]], tokens: DeviceMesh | None) -> None:
         self._name, self._unit, self._parts, self._tokens = name, unit, parts, tokens
         self._forward: Callable[..., Any] = unit.forward  # without what other axes put around it
-        places = {id(one): nn.Parameter(one.to("meta"), one.requires_grad) for one in unit.parameters()}
-        self._copy = copy.deepcopy(unit, {**places, **{id(one): one for one in unit.buffers()}})
+        places = {
+            id(parameter): nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+            for parameter in unit.parameters()
+        }
+        self._copy = copy.deepcopy(unit, {**places, **{id(buffer): buffer for buffer in unit.buffers()}})
         self._handles: list[Any] = []
 
     def watch(self) -> None:
@@ -183,7 +186,7 @@ def _same_random_numbers(args: Any) -> Iterator[None]:
     """Draw the numbers that come next, and then again."""
     devices = {one.device for one in tensors_in(args) if one.device.type != "cpu"}
     kind = next(iter(devices)).type if devices else "cuda"
-    with torch.random.fork_rng([one.index for one in devices], device_type=kind):
+    with torch.random.fork_rng([device.index for device in devices], device_type=kind):
         yield
 
 
@@ -196,4 +199,4 @@ def _full(value: Any) -> Tensor:
 
 
 def _shapes(values: list[Tensor]) -> str:
-    return ", ".join(str(tuple(one.shape)) for one in values) or "none"
+    return ", ".join(str(tuple(value.shape)) for value in values) or "none"
