@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import struct
+import subprocess
 import sys
 
 import plotly
@@ -639,3 +640,12 @@ def test_pictures_do_not_depend_on_the_users_settings_of_matplotlib(simple):
 def test_pages_are_known_by_their_mark(simple):
     call(simple)
     assert page.MARK in (simple / "curves.html").read_text()
+
+
+@pytest.mark.processes
+def test_no_other_package_is_needed(tmp_path):
+    csv_run(tmp_path / "run", "step,loss\n0,1\n")
+    code = "import sys; sys.modules['optuna'] = None; from lightlib.command.main import main; sys.exit(main())"
+    words = [sys.executable, "-c", code, "plot", "run"]
+    subprocess.run(words, cwd=tmp_path, env=programs.environment(), check=True)
+    assert (tmp_path / "run" / "curves.png").exists()

@@ -13,7 +13,7 @@ from lightlib.experiment.file import ExperimentConfig
 from lightlib.experiment.ledger.ledger import Ledger
 from lightlib.experiment.ledger.orders import orders_of
 from lightlib.experiment.ledger.snapshot import ENDED
-from lightlib.experiment.report import write_report
+from lightlib.experiment.report.page import write_report
 from lightlib.experiment.work.checkpoints import collect
 from lightlib.experiment.work.folder import ExperimentFolder
 from lightlib.experiment.work.results import Results, Trial, counted, described

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lightlib.command.experiments.trial_names import folder_of, near
-from lightlib.experiment.report import write_report
+from lightlib.experiment.report.page import write_report
 from lightlib.experiment.work.ledger import open_ledger
 
 

@@ -17,7 +17,8 @@ pytest.importorskip("optuna")
 pytest.importorskip("plotly")
 
 from lightlib.errors import LightlibError, MisconfigurationException
-from lightlib.experiment.report import MARK, figures, write_report
+from lightlib.experiment.report import figures
+from lightlib.experiment.report.page import MARK, write_report
 from lightlib.experiment.report.tables import SORT
 from tests.experiment.report.made import Made
 from tests.experiment.work.project import Project
