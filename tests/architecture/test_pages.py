@@ -112,3 +112,7 @@ class TestTheMapOfTheCode:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_is_markdown(page: Path) -> None:
     assert problems(page.read_text("utf-8")) == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
