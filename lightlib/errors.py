@@ -255,7 +255,9 @@ def check_flag(owner: object, name: str, value: T, example: object = True, *, fi
         >>> check_flag("LearningRateMonitor", "largest_group", False)
         False
     """
-    return check_type(owner, name, value, bool, "True or False", example, fix=fix)
+    if not isinstance(value, bool):
+        raise wrong_type(owner, name, value, "True or False", example, fix=fix)
+    return value
 
 
 def check_int(

@@ -180,7 +180,7 @@ def path(group: str, name: str) -> str:
         >>> path("optimizers", "Adam")
         'torch.optim:Adam'
     """
-    built_in, plugins = BUILT_IN[group], _plugins(group)
+    built_in, plugins = BUILT_IN[group], _points(group, BUILT_IN[group])
     if name in built_in:
         modules, _, attribute = built_in[name].partition(":")
         return f"{_installed(name, modules.split('|'))}:{attribute}"
@@ -194,7 +194,9 @@ def path(group: str, name: str) -> str:
 
 def names(group: str) -> list[str]:
     """Return all names known in `group`, sorted."""
-    return sorted({*BUILT_IN[group], *_plugins(group), *(name for kind, name in _registered if kind == group)})
+    return sorted(
+        {*BUILT_IN[group], *_points(group, BUILT_IN[group]), *(name for kind, name in _registered if kind == group)}
+    )
 
 
 def modules(group: str, taken: Mapping[str, str] = {}) -> dict[str, str]:
@@ -264,10 +266,6 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
 @lru_cache(maxsize=16)
 def _entry_points(group: str, folders: tuple[str | int, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001  the key
     return tuple(metadata.entry_points(group=group))
-
-
-def _plugins(group: str) -> dict[str, EntryPoint]:
-    return _points(group, BUILT_IN[group])
 
 
 def _points(group: str, built_in: Mapping[str, str]) -> dict[str, EntryPoint]:
