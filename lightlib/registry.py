@@ -183,7 +183,9 @@ def path(group: str, name: str) -> str:
     built_in, plugins = BUILT_IN[group], _points(group, BUILT_IN[group])
     if name in built_in:
         modules, _, attribute = built_in[name].partition(":")
-        return f"{_installed(name, modules.split('|'))}:{attribute}"
+        if modules.partition("|")[0].partition(".")[0] in optional.REQUIREMENTS:
+            modules = _installed(name, modules.split("|"))
+        return f"{modules}:{attribute}"
     if name in plugins:
         return plugins[name].value.partition("[")[0].strip()
     kind = "strategy" if group == "strategies" else group.removesuffix("s")
@@ -285,10 +287,8 @@ def _points(group: str, built_in: Mapping[str, str]) -> dict[str, EntryPoint]:
 
 
 def _installed(name: str, modules: list[str]) -> str:
-    """Return the first of several modules that can be imported, or the only one."""
+    """Return the first of some modules of packages that need not be installed that can be imported."""
     package = modules[0].partition(".")[0]
-    if package not in optional.REQUIREMENTS:
-        return modules[0]
     for module in modules:
         top = module.partition(".")[0]
         try:
