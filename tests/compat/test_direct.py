@@ -121,7 +121,11 @@ IMPORTED_BY = {
     "lightlib.callbacks.finetuning": {"Callback", "MisconfigurationException", "rank_zero_warn"},
     "lightlib.callbacks.pruning": {*names()["pytorch.callbacks.pruning"].split()} - {"ModelPruning"},
     "lightlib.callbacks.gradient_accumulation_scheduler": {"is_overridden", "rank_zero_warn"},
-    "lightlib.callbacks.prediction_writer": {"LightningEnum", "is_param_in_hook_signature"},
+    "lightlib.callbacks.prediction_writer": {
+        "LightningEnum",
+        "MisconfigurationException",
+        "is_param_in_hook_signature",
+    },
     "lightlib.callbacks.lr_monitor": {"LRSchedulerConfig", "rank_zero_warn"},
     "lightlib.fabric.fabric": {*names()["fabric.fabric"].split()} - {"Fabric"},
     "lightlib.loggers.tensorboard": {*names()["pytorch.loggers.tensorboard"].split()} - {"TensorBoardLogger"},
