@@ -187,7 +187,7 @@ class Refusing(Columns):
     ("arguments", "text"),
     [
         ({"extra_axes": [Columns(2), Columns(2)]}, "Columns and Columns: a dimension of the mesh named 'columns'"),
-        ({"extra_axes": [Columns(0)]}, "columns=0."),
+        ({"extra_axes": [Columns(0)]}, "MeshStrategy(columns=0)."),
         ({"extra_axes": [Columns(-1)], "shard": -1}, "shard=-1 and columns=-1: only one size"),
         ({"extra_axes": [Refusing(2)], "compile": True}, "columns=2 with compile: its layer cannot be compiled."),
     ],
