@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from lightlib import report
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_type, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown, wrong_type
 from lightlib.signatures import Reduction
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -68,7 +68,8 @@ def calls_of(
     callbacks: list[Any], hook_name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Callable[[], Any]]:
     """Return the calls of a hook, with the arguments that each callback's method names."""
-    check_type("fabric.call", "hook_name", hook_name, str, "the name of a method", "'on_train_epoch_end'")
+    if not isinstance(hook_name, str):
+        raise wrong_type("fabric.call", "hook_name", hook_name, "the name of a method", "'on_train_epoch_end'")
     calls: list[Callable[[], Any]] = []
     for callback in callbacks:
         method = getattr(callback, hook_name, None)
@@ -115,7 +116,8 @@ def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
         ArgumentTypeError: `metrics` is no mapping.
         MisconfigurationException: A tensor has several elements.
     """
-    check_type("fabric.log_dict", "metrics", metrics, Mapping, "a dict of names and numbers", "{'loss': loss}")
+    if not isinstance(metrics, Mapping):
+        raise wrong_type("fabric.log_dict", "metrics", metrics, "a dict of names and numbers", "{'loss': loss}")
     return {name: _number(name, value) for name, value in metrics.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException, check_type
+from lightlib.errors import MisconfigurationException, wrong_type
 
 Clip = Callable[[list[nn.Parameter]], Any]
 
@@ -49,8 +49,9 @@ class LightningOptimizer:
         """
         if clip_grads is None:
             return self._step(self.optimizer, closure, **kwargs)
-        example = "lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, 1.0)"
-        check_type("optimizer.step", "clip_grads", clip_grads, Callable, "a function of a list of parameters", example)
+        if not callable(clip_grads):
+            example = "lambda parameters: torch.nn.utils.clip_grad_norm_(parameters, 1.0)"
+            raise wrong_type("optimizer.step", "clip_grads", clip_grads, "a function of a list of parameters", example)
         if closure is None:
             self._clip(clip_grads)
             return self._step(self.optimizer, None, **kwargs)
