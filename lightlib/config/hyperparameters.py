@@ -46,10 +46,10 @@ class RecordingInstantiator:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        return _instantiator_elsewhere, ()
+        return _plain_instantiator, ()
 
 
-def _instantiator_elsewhere() -> Callable[..., Any]:
+def _plain_instantiator() -> Callable[..., Any]:
     """Return the instantiator in another process."""
     return _build
 

@@ -310,7 +310,7 @@ def _added_groups(
 ) -> list[tuple[Sequence[str], dict[str, Any]]]:
     """Return the groups that the saved run had added while it trained: the names of their parameters, their options."""
     own, groups = run.strategy.parameter_names(optimizer), state["param_groups"]
-    begins_alike = [set(one) for one in own] <= [set(name) for name in names[: len(own)]]
+    begins_alike = [set(one) for one in own] <= [set(one) for one in names[: len(own)]]
     if not isinstance(optimizer, Optimizer) or len(groups) != len(names) or len(names) <= len(own) or not begins_alike:
         return []
     options = [{k: v for k, v in group.items() if k not in ("params", "param_names")} for group in groups]
