@@ -144,6 +144,7 @@ def test_times_of_the_readme_are_those_of_the_benchmarks() -> None:
     assert f"it is {logged:.0f} µs; Lightning {round(slow, -1):,.0f} µs" in text
     assert f"takes {measured('s of import over torch', 'lightlib'):.2f} s longer" in text
     assert f"API, 1/{lightning / ours:.0f} of its overhead" in text
+    assert f"at 1/{lightning / ours:.0f} of its overhead" in text_of("docs/index.md")
 
 
 def test_versions_of_the_readme_are_the_pinned_ones() -> None:

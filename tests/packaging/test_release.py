@@ -129,6 +129,16 @@ def test_templates_have_no_doubles(tmp_path):
         assert release.doubles(wheel) == ["lightlib/command/templates/y = lightlib/command/templates/x"]
 
 
+def test_a_release_is_tried_with_each_python(capsys):
+    here, absent = sys.executable, "python3.0"
+    assert release.interpreters([here], dry_run=False) == [here]
+    assert release.interpreters([absent, here], dry_run=True) == [here]
+    assert "not tried: python3.0" in capsys.readouterr().out
+    for names, dry_run in (([absent, here], False), ([absent], True)):
+        with pytest.raises(release.Refused, match=r"python3.0: not installed here"):
+            release.interpreters(names, dry_run)
+
+
 def test_the_program_of_the_readme_is_the_one_it_shows():
     program = release.program_of_readme()
     assert program.startswith("import torch\n")
