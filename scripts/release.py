@@ -216,7 +216,7 @@ def interpreters(names: Sequence[str], dry_run: bool) -> list[str]:
     found = [name for name in names if shutil.which(name)]
     missing = [name for name in names if name not in found]
     if missing and not (dry_run and found):
-        raise Refused(f"{', '.join(missing)}: not installed here. Fix: install them, or name others with --pythons.")
+        raise Refused(f"{', '.join(missing)}: not installed here. Fix: install them, or shorten --pythons.")
     if missing:
         print(f"  not tried: {', '.join(missing)}: not installed here", flush=True)
     return found
