@@ -72,7 +72,7 @@ def _anchors() -> dict[tuple[str, str], str]:
 
 
 def anchor(status: str, why: str) -> str:
-    """Return the anchor of a reason's row in docs/differences.md; empty if it has none.
+    """Return the anchor of a reason's row in docs/names.md; empty if it has none.
 
     Example:
         >>> anchor("different", sections()["Callback"]["teardown"]["why"])

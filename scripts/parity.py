@@ -23,8 +23,9 @@ DATA, PAGE = ROOT / "docs" / "parity.json", ROOT / "docs" / "parity.md"
 HEAD = """# Features of other trainers, and where they are here
 
 Features of ColossalAI, LiBai, detectron2, MMEngine, pytorch-accelerated and Determined, with the object that serves
-each and the tests that prove it. A row stands here only with both. `scripts/parity.py` writes this page from
-`docs/parity.json`, and a test checks that every object and every test exists.
+each and the files of the tests that prove it, with the number of tests in each. A row stands here only with both.
+`scripts/parity.py` writes this page from [parity.json](parity.json), which has the names of the tests. A test checks
+that every object and every test exists.
 """
 GROUPS = {
     "B1": "Module", "B2": "Trainer and loops", "B3": "Callbacks", "B4": "Metrics and evaluation",
@@ -107,8 +108,9 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    objects = "<br>".join(f"`{name}`" for name in row["objects"])
-    tests = "<br>".join(f"[`{name.partition('::')[2]}`](../{name.partition('::')[0]})" for name in row["tests"])
+    objects = ", ".join(f"`{name.removeprefix('lightlib.')}`" for name in row["objects"])
+    files = Counter(name.partition("::")[0] for name in row["tests"])
+    tests = ", ".join(f"[{Path(file).stem.removeprefix('test_')}](../{file}) {count}" for file, count in files.items())
     return f"| {row['row']} | {row['feature']} | {objects} | {tests} |"
 
 

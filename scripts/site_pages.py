@@ -50,6 +50,7 @@ SHELVES: dict[str, dict[str, str]] = {
     "Reference": {
         "lifecycle": "Which hook fires when",
         "differences": "Every difference from Lightning, and the reason for it",
+        "names": "Names of Lightning with another default or meaning, and those that are missing",
     },
     "Inside": {
         "architecture": "A map of the code, and where a new feature goes",

@@ -202,7 +202,7 @@ def _check(path: Path, show_all: bool) -> int:
     present = ", ".join(f"{counts[status]} {status}" for status in project.STATUSES if counts[status])
     print(f"{files} file{'s' if files > 1 else ''} with {len(findings)} uses of Lightning: {present}.")
     if any(finding.see for finding in shown):
-        print("The places of differences.md are in the folder docs of lightlib.")
+        print("The places of names.md are in the folder docs of lightlib.")
     if any(counts[status] for status in project.FAILING):
         print(
             "Change the lines above that are later, absent, private or unknown. If they are not yours to change, run "

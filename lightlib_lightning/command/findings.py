@@ -116,7 +116,7 @@ def listed(file: str, line: int, name: str, entry: dict[str, Any]) -> Finding:
     """Return the finding for an entry of statuses.json."""
     status = entry["status"] if entry["status"] in FAILING else "differs"
     mark = anchor(entry["status"], entry["why"])
-    return Finding(file, line, status, name, entry["why"], f"differences.md#{mark}" if mark else "")
+    return Finding(file, line, status, name, entry["why"], f"names.md#{mark}" if mark else "")
 
 
 def member(file: str, line: int, kind: str, name: str, place: Place) -> Iterator[Finding]:
@@ -183,4 +183,4 @@ def _listed_as(name: str) -> tuple[str, str]:
     """Return the status of a name that is not provided, and the place that lists it."""
     entry = entry_of((*CLASSES, *OF_FABRIC, "elsewhere"), name)
     mark = anchor(entry["status"], entry["why"]) if entry.get("why") else ""
-    return "later" if entry.get("status") == "later" else "absent", f"differences.md#{mark}" if mark else ""
+    return "later" if entry.get("status") == "later" else "absent", f"names.md#{mark}" if mark else ""

@@ -110,7 +110,7 @@ def test_each_finding_says_what_to_do(scanned, tmp_path):
     assert by_name["lightning.pytorch.callbacks.Callback"].status == "unchanged"
     assert "Callback.teardown" not in by_name
     assert by_name["Callback.on_train_batch_end"].reason.startswith('outputs["loss"] is the loss as returned')
-    assert by_name["Callback.on_train_batch_end"].see == "differences.md#different-callback-on-train-batch-end"
+    assert by_name["Callback.on_train_batch_end"].see == "names.md#different-callback-on-train-batch-end"
     assert by_name["lightning.pytorch.loggers.LitLogger"].reason.startswith("use TensorBoardLogger")
 
 
@@ -128,7 +128,7 @@ def test_a_name_that_another_module_has(scanned, tmp_path):
 
 
 def test_every_difference_has_its_place_in_the_documentation():
-    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "names.md").read_text(encoding="utf-8")
     marks = set(re.findall(r'<a id="([^"]+)">', page))
     for status, name, why in statuses.entries():
         assert statuses.anchor(status, why) in marks, name
@@ -379,7 +379,7 @@ def test_the_command_lists_by_file_and_fails_for_what_is_absent(tmp_path, capsys
     assert run(tmp_path) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("a.py\n   2, 3  differs    Trainer(logger=): also takes the name of a logger;")
-    assert "(differences.md#different-trainer-logger)" in shown
+    assert "(names.md#different-trainer-logger)" in shown
     assert "1 file with " in shown
     assert shown.endswith("All of them run here: lightlib compat run PROGRAM.\n")
 

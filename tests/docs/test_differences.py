@@ -15,7 +15,7 @@ from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.loggers.logger import Logger
 from lightlib.precision import MixedPrecision, precision
-from scripts.absent_names import is_current
+from scripts.names_of_lightning import is_current
 from tests.runs import quiet
 from tests.runs.modules import Weight
 
@@ -754,7 +754,7 @@ def test_the_number_of_steps_before_fit_is_an_error():
 
 
 def test_the_tables_of_names_are_current():
-    assert is_current(), "docs/differences.md is out of date: run `python scripts/absent_names.py --write`"
+    assert is_current(), "docs/names.md is out of date: run `python scripts/names_of_lightning.py --write`"
 
 
 # additions
