@@ -115,4 +115,6 @@ def test_a_page_is_markdown(page: Path) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 150
+    assert len(re.findall(r"(?<!!)\[[^\]]*\]\((?!#)[^)]*\)", text.replace("\n", " "))) <= 12  # links to other pages

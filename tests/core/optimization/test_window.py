@@ -1,4 +1,4 @@
-"""Accumulation windows: shared parameters, weights of zero, and another accumulation within an epoch."""
+"""Accumulation windows: shared parameters, weights of zero, micro-batches, and another accumulation within an epoch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import GradientAccumulationScheduler
+from lightlib.core.optimization.window import Window
 from tests.runs.plain import Net, batches, quiet_trainer, same_weights
 from tests.runs.resumable import SaveAtStep
 
@@ -56,6 +57,17 @@ class TestWindow:
         quiet_trainer(accumulate_grad_batches=2).fit(Weighted(), data)
         used = [gradient_of(Net(), batch) for batch, weight in zip(data, weights, strict=True) if weight]
         torch.testing.assert_close(found, used or [torch.zeros_like(found[0])])
+
+    def test_batches_in_micro_batches_have_the_gradient_of_all_samples(self):
+        weight, samples = torch.tensor(2.0, requires_grad=True), torch.arange(12.0).reshape(3, 2, 2)
+        window = Window()
+        window.open(planned=3)
+        for batch in samples:
+            for micro_batch in batch:
+                window.loss_of((weight * micro_batch).square().mean(), parts=2).backward()
+        assert window.taken == 3
+        window.close([torch.optim.SGD([weight], lr=0.1)])
+        torch.testing.assert_close(weight.grad, (2 * 2.0 * samples**2).mean())
 
     def test_another_accumulation_within_an_epoch_begins_with_the_next(self):
         zeroed = []
