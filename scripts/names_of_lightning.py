@@ -1,4 +1,4 @@
-"""Writes docs/names.md: Lightning's names that differ here or are absent, from lightlib_lightning/statuses.json.
+"""Writes docs/names.md, the names of Lightning that differ here or are absent, from statuses.json.
 
 python scripts/names_of_lightning.py --check    fail if the page differs
 python scripts/names_of_lightning.py --write    write the page

@@ -1,4 +1,4 @@
-"""Runs tests with the torch and the Python of an environment, and writes README's table of what was tested.
+"""Runs tests with the torch and the Python of an environment, and writes the table of README.md.
 
 python scripts/tested_versions.py run       run the tests here, keep the counts in docs/tested.json, write the table
 python scripts/tested_versions.py --check   fail if README has another table
@@ -68,12 +68,12 @@ def read() -> list[dict[str, Any]]:
 
 
 def key(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return what a row is about: a later run with the same replaces it."""
+    """Return the environment of a row: a later run in it replaces the row."""
     return row["torch"], row["python"], row["system"]
 
 
 def order(row: dict[str, Any]) -> tuple[Version, Version, str]:
-    """Return by what the rows are sorted."""
+    """Return the key by which rows are sorted."""
     return Version(row["torch"]), Version(row["python"]), row["system"]
 
 

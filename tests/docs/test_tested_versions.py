@@ -1,4 +1,4 @@
-"""The table of what was tested in README: it has the counts of docs/tested.json, and the tests exist."""
+"""README has a table of the versions that were tested, with the counts of docs/tested.json."""
 
 from __future__ import annotations
 

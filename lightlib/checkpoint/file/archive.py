@@ -185,7 +185,7 @@ def _read(file: BinaryIO, path: str | None, map_location: Any, trust: bool, chec
         pickles.check(_pickles(file))
     file.seek(0)
     source = path if path is not None and _starts_as_zip(file) else file
-    with torch.serialization.safe_globals([*standard.CLASSES]):
+    with standard.allowed():
         content = torch.load(source, map_location, weights_only=not trust, mmap=source is path)
     if not trust:
         pickles.check_content(content, map_location, file.seek(0, os.SEEK_END))

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import copyreg
 import pickle
+import warnings
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 # torch's restricted reader calls these with parts that it has read: none of them runs code or imports anything.
 CLASSES: tuple[type, ...] = (deque, frozenset, SimpleNamespace)
 NAMES = tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in CLASSES)
+
+
+@contextmanager
+def allowed() -> Iterator[None]:
+    """Let torch's restricted reader make these classes, without its warning that it checks sparse tensors."""
+    with torch.serialization.safe_globals([*CLASSES]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Validating sparse tensor invariants")  # of torch 2.14
+        yield
 
 
 def _reduced(value: deque[Any]) -> tuple[Any, ...]:

@@ -138,7 +138,7 @@ class TestFiles:
         (path,) = tmp_path.iterdir()
         other = L.Trainer(**QUIET, callbacks=[WeightAveraging()])
         (metrics,) = other.validate(Net(), data(3, 2), ckpt_path=path, verbose=False)
-        assert metrics["val_loss"] == module.validated[0]
+        assert metrics["val_loss"] == pytest.approx(module.validated[0], rel=1e-6)  # kernels differ with alignment
 
 
 class TestWrongArguments:

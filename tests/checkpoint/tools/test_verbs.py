@@ -10,6 +10,7 @@ import sys
 import h5py
 import pytest
 import torch
+from packaging.version import Version
 
 from lightlib.checkpoint import Label, consolidate, convert, export, inspect, load, verify
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException, UnknownNameError
@@ -108,6 +109,8 @@ def test_inspect_as_json(tmp_path):
 def test_inspect_reads_no_tensors(tmp_path, kind):
     big = {"state_dict": {"big": torch.zeros(2**22)}}
     path = write(tmp_path, kind, **big)
+    if kind == "file" and Version(torch.__version__) < Version("2.13"):
+        pytest.skip("older releases of torch read the bytes of tensors that they put on the device meta")
     before = read_bytes()
     assert inspect(path).tensors["big"].bytes == 2**24
     assert read_bytes() - before < 2**20

@@ -1,4 +1,4 @@
-"""Values of `self.log` over processes that are pretended: by a strategy's own `reduce`, and metrics of some of them."""
+"""Values of `self.log` over pretended processes: by a strategy, and metrics of some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accumulation windows: shared parameters, weights of zero, micro-batches, and another accumulation within an epoch."""
+"""Accumulation windows: shared parameters, weights of zero, micro-batches, changes in an epoch."""
 
 from __future__ import annotations
 
