@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -25,6 +26,7 @@ SIGNALS = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP"
 # Variables that may change during a test, each with its reason.
 VARIABLES_THAT_MAY_CHANGE = {
     "PYTEST_CURRENT_TEST",  # pytest's own
+    "CUDA_MODULE_LOADING",  # set by torch 2.6 when it looks for a GPU
     "KMP_INIT_AT_FORK",  # set by scikit-learn when it is imported first
     "KMP_DUPLICATE_LIB_OK",  # set by scikit-learn when it is imported first
     "PL_GLOBAL_SEED",  # seed_everything says the seed to the processes that are started later
@@ -34,8 +36,9 @@ VARIABLES_THAT_MAY_CHANGE = {
     "LIGHTLIB_GLOO_SOCKET_IFNAME",  # likewise
     "TORCHINDUCTOR_CACHE_DIR",  # set by torch when its compiler is imported first
 }
-# Threads that a library keeps for the whole process, by the start of their name.
-THREADS_THAT_MAY_STAY = ("pytest_timeout",)
+# Threads that a library keeps for the process, by the start of their name.
+# The second is that of tqdm, the third that of the compiler of torch 2.6.
+THREADS_THAT_MAY_STAY = re.compile(r"pytest_timeout|tqdm_monitor|Thread-\d+ \(_read_thread\)")
 SECONDS_FOR_THREADS_TO_END = 2.0
 
 
@@ -117,7 +120,7 @@ def _new_threads(before: set[threading.Thread]) -> list[str]:
     deadline = time.monotonic() + SECONDS_FOR_THREADS_TO_END
     while True:
         new = [thread.name for thread in threading.enumerate() if thread not in before]
-        new = [name for name in new if not name.startswith(THREADS_THAT_MAY_STAY)]
+        new = [name for name in new if not THREADS_THAT_MAY_STAY.match(name)]
         if not new or time.monotonic() > deadline:
             return new
         time.sleep(0.01)

@@ -94,10 +94,11 @@ def to_onnx(
     try:
         with evaluating(module):
             return torch.onnx.export(module, args, path, **options)  # type: ignore[arg-type]
-    except ModuleNotFoundError as error:
-        if error.name not in _OF_ONNX:
+    except Exception as error:
+        cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__  # torch 2.6 wraps it
+        if not isinstance(cause, ModuleNotFoundError) or cause.name not in _OF_ONNX:
             raise
-        raise optional.missing(error.name, f"{type(module).__name__}.to_onnx", error=error) from error
+        raise optional.missing(cause.name, f"{type(module).__name__}.to_onnx", error=cause) from cause
 
 
 def to_torch_export(module: Module, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:
