@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "constraints.txt"
 PROJECT = "lightlib"
 EXTRAS = ("dev", "docs", "examples", "test")
+SEPARATE = ("guides",)  # pinned, and installed in an environment without the development tools: record 2 has the reason
 # The libraries of torch's GPU builds: torch's own metadata pins them, and the CPU build has none of them.
 GPU_LIBRARIES = ("cuda-", "nvidia-", "triton")
 HEADER = """\
@@ -117,9 +118,8 @@ def resolve(interpreters: list[str]) -> str:
             resolved.setdefault(name, {})[label] = version
     labels.sort(key=Version)
     lines = [line for name in sorted(resolved) for line in pin_lines(name, resolved[name], labels)]
-    header = HEADER.format(
-        project=PROJECT, extras=",".join(EXTRAS), interpreters=" ".join(f"python{label}" for label in labels)
-    )
+    extras, programs = sorted((*EXTRAS, *SEPARATE)), " ".join(f"python{label}" for label in labels)
+    header = HEADER.format(project=PROJECT, extras=",".join(extras), interpreters=programs)
     return header + "\n".join(lines) + "\n"
 
 
@@ -129,15 +129,13 @@ def resolve_for(interpreter: str, torch: str) -> tuple[str, dict[str, str]]:
         subprocess.run([interpreter, "-m", "venv", folder], check=True)
         python = Path(folder) / "bin" / "python"
         report = Path(folder) / "report.json"
-        wanted = [torch, f"{ROOT}[{','.join(EXTRAS)}]"]
+        wanted = [torch, f"{ROOT}[{','.join(sorted((*EXTRAS, *SEPARATE)))}]"]
         dry_run = ["install", "-q", "-q", "--dry-run", "--ignore-installed", "--report", str(report)]
         subprocess.run([str(python), "-m", "pip", *dry_run, *wanted], check=True)
         answer = json.loads(report.read_text(encoding="utf-8"))
     major, minor = answer["environment"]["python_version"].split(".")
-    found: dict[str, str] = {
-        canonicalize_name(item["metadata"]["name"]): item["metadata"]["version"] for item in answer["install"]
-    }
-    found["torch"] = Version(found["torch"]).public
+    items = [item["metadata"] for item in answer["install"]]
+    found: dict[str, str] = {canonicalize_name(item["name"]): Version(item["version"]).public for item in items}
     own = {name: version for name, version in found.items() if name != PROJECT and not name.startswith(GPU_LIBRARIES)}
     return f"{major}.{minor}", own
 
