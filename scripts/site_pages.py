@@ -47,6 +47,11 @@ SHELVES: dict[str, dict[str, str]] = {
         "security": "Trusting checkpoints, configurations, folders and networks",
         "testing": "Running and writing tests",
     },
+    "How to": {
+        "how-to/sweep": "Searches by an experiment, a loop, Optuna or Hydra",
+        "how-to/hyperparameters": "Results next to hyperparameters in TensorBoard (`hp_metric`)",
+        "how-to/operating-systems": "Linux, macOS and Windows: what needs which system",
+    },
     "Reference": {
         "lifecycle": "Which hook fires when",
         "differences": "Every difference from Lightning, and the reason for it",

@@ -8,15 +8,18 @@ import tempfile
 import warnings
 
 import pytest
+import tqdm
 
-from lightlib import Trainer
+from lightlib import Trainer, optional
 from tests.processes import programs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-SCRIPTS = ("strategies", "launching", "tensor")  # pages that start a second process, which runs the page again
-FILES = ("experiments",)  # pages of which each block is a file
+# Pages that run as a program: they start a second process, which runs the page again, or import what changes a process.
+SCRIPTS = ("strategies", "launching", "tensor", "compile", "notebooks", "operating-systems", "timm", "transformers")
+FILES = ("experiments", "sweep")  # pages of which each block is a file
+GUIDES = ("timm", "transformers")  # pages with the name of a package of the extra guides
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 # Deviations that the pages must explain to users of Lightning, each with words that its row must contain.
 DEVIATIONS = {
@@ -50,10 +53,15 @@ DEVIATIONS = {
 
 
 @pytest.mark.processes
+@pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated")  # raised within torch.onnx
 @pytest.mark.parametrize("page", [p for p in PAGES if CODE.search(p.read_text(encoding="utf-8"))], ids=lambda p: p.name)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, monkeypatch):
+    if page.stem in GUIDES and not optional.is_installed(page.stem):
+        pytest.skip(f"needs {page.stem}, of the extra guides")
     blocks = CODE.findall(page.read_text(encoding="utf-8"))
     monkeypatch.setenv("LIGHTLIB_ACCELERATOR", "cpu")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # bars of torch.onnx would leave a thread
     if page.stem in SCRIPTS:
         runs_as_scripts(["\n\n".join(blocks)])
         return
@@ -65,6 +73,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, monkeypatch):
             return
         for number, block in enumerate(blocks, 1):
             exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+        for test in [value for name, value in names.items() if name.startswith("test_")]:
+            test()
 
 
 def runs_as_scripts(files):

@@ -13,7 +13,8 @@ from lightlib import Trainer, seed_everything
 from lightlib.index import INDEX, MODULE
 from scripts import site_links, site_pages, site_reference
 
-PAGES = {path.stem for path in site_pages.DOCS.glob("*.md")}
+FILES = [*site_pages.DOCS.glob("*.md"), *site_pages.DOCS.glob("how-to/*.md")]
+PAGES = {path.relative_to(site_pages.DOCS).with_suffix("").as_posix() for path in FILES}
 
 
 def test_each_page_is_on_one_shelf():
