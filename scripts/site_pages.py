@@ -50,6 +50,9 @@ SHELVES: dict[str, dict[str, str]] = {
     "How to": {
         "how-to/sweep": "Searches by an experiment, a loop, Optuna or Hydra",
         "how-to/hyperparameters": "Results next to hyperparameters in TensorBoard (`hp_metric`)",
+        "how-to/unit-tests": "Tests of a module with pytest",
+        "how-to/compile": "`torch.compile`: the steps, a layer or each block, and what checkpoints hold",
+        "how-to/notebooks": "Jupyter: interrupts, curves, several devices, changed code",
         "how-to/operating-systems": "Linux, macOS and Windows: what needs which system",
     },
     "Reference": {
