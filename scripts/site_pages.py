@@ -48,6 +48,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "testing": "Running and writing tests",
     },
     "How to": {
+        "how-to/export": "ONNX, `torch.export` and TorchScript, with the values compared",
         "how-to/sweep": "Searches by an experiment, a loop, Optuna or Hydra",
         "how-to/hyperparameters": "Results next to hyperparameters in TensorBoard (`hp_metric`)",
         "how-to/unit-tests": "Tests of a module with pytest",
