@@ -48,6 +48,8 @@ SHELVES: dict[str, dict[str, str]] = {
         "testing": "Running and writing tests",
     },
     "How to": {
+        "how-to/transformers": "A Hugging Face model: tokens, a warm-up, `from_pretrained`",
+        "how-to/timm": "An image model of timm, with its optimizers, schedules and Mixup",
         "how-to/export": "ONNX, `torch.export` and TorchScript, with the values compared",
         "how-to/sweep": "Searches by an experiment, a loop, Optuna or Hydra",
         "how-to/hyperparameters": "Results next to hyperparameters in TensorBoard (`hp_metric`)",
