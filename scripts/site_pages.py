@@ -23,7 +23,6 @@ SHELVES: dict[str, dict[str, str]] = {
         "coming-from": "Names of other trainers (MMEngine, Hugging Face, ColossalAI, …) in lightlib",
     },
     "Guides": {
-        "recipes": "Short answers: no CUDA, sweeps, transformers, ONNX, operating systems",
         "modules": "Plain models, several losses",
         "data": "Loaders, data modules, several loaders",
         "samplers": "Samplers: class balance, lengths, streams",
