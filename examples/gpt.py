@@ -4,7 +4,8 @@ Run it, for half a minute or longer:
 
     python examples/gpt.py
     python examples/gpt.py --max_steps 3000 --precision bf16-mixed
-    python examples/gpt.py --strategy fsdp --devices 2
+    python examples/gpt.py --max_steps 300 --strategy fsdp --devices 2
+    python examples/gpt.py --max_steps 300 --accumulate_grad_batches 2
 
 The same module trains under every strategy: "ddp", "fsdp", "hsdp", "zero1", "tensor", "pipeline", … The loss is
 weighted by its number of tokens, also over accumulated batches; the schedule gets the length of the run.
@@ -158,7 +159,7 @@ def main() -> None:
         devices=args.devices,
         precision=args.precision,
         max_steps=args.max_steps,
-        log_every_n_steps=min(50, args.max_steps),
+        log_every_n_steps=min(10, args.max_steps),
         accumulate_grad_batches=args.accumulate_grad_batches,
         gradient_clip_val=1.0,
         val_check_interval=min(200, args.max_steps),

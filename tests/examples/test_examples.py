@@ -14,7 +14,7 @@ from tests.processes import programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_LINES = {"image_classifier": 80, "gpt": 180}
-PUBLIC = {"lightlib", "lightlib.callbacks", "lightlib.loggers", "lightlib.strategies"}
+PUBLIC = {"lightlib", "lightlib.callbacks", "lightlib.experiment", "lightlib.loggers", "lightlib.strategies"}
 ALWAYS = ("ddp", "fsdp", "pipeline")  # the other strategies take `make slow`
 STRATEGIES = [name for name in registry.BUILT_IN["strategies"] if name != "single_device" and "find" not in name]
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
@@ -45,8 +45,8 @@ def number_after(words: str, text: str) -> float:
 # files
 def test_all_examples_are_here() -> None:
     assert NAMES == [
-        "digits", "fabric", "gan", "gpt", "image_classifier", "killed", "parallel_gpt", "progressive_resizing",
-        "segmentation",
+        "digits", "fabric", "fine_tuning", "gan", "gpt", "image_classifier", "killed", "parallel_gpt",
+        "progressive_resizing", "search", "segmentation",
     ]  # fmt: skip
 
 
@@ -166,3 +166,18 @@ def test_progressive_resizing_is_one_history() -> None:
     ]
     assert all(0 <= float(row[3]) <= 1 for row in rows)
     assert [path.name for path in Path("lightning_logs").iterdir()] == ["version_0"]
+
+
+@pytest.mark.processes
+def test_fine_tuning_validates_an_average_of_the_weights() -> None:
+    averaged = number_after("accuracy on the digits 5 to 9:", run("fine_tuning", "--max_epochs", "3"))
+    trained = number_after("accuracy on the digits 5 to 9:", run("fine_tuning", "--max_epochs", "3", "--decay", "0"))
+    assert min(averaged, trained) > 0.7  # one of five is 0.2
+    assert averaged != trained
+
+
+@pytest.mark.processes
+def test_a_search_prints_its_best_trial() -> None:
+    said = run("search", "--max_trials", "2", "--slots", "1")
+    assert re.search(r"^best of 2 trials: number [01], accuracy 0\.\d{4}$", said, re.MULTILINE)
+    assert Path("experiments/search").is_dir()
