@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import signal
 from pathlib import Path
@@ -18,6 +19,8 @@ PUBLIC = {"lightlib", "lightlib.callbacks", "lightlib.experiment", "lightlib.log
 ALWAYS = ("ddp", "fsdp", "pipeline")  # the other strategies take `make slow`
 STRATEGIES = [name for name in registry.BUILT_IN["strategies"] if name != "single_device" and "find" not in name]
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+NOTEBOOKS = sorted((EXAMPLES / "notebooks").iterdir())
+RUN_NOTEBOOK = Path(__file__).with_name("notebook.py")
 
 
 def run(name: str, *arguments: str, starts: int = 0) -> str:
@@ -181,3 +184,32 @@ def test_a_search_prints_its_best_trial() -> None:
     said = run("search", "--max_trials", "2", "--slots", "1")
     assert re.search(r"^best of 2 trials: number [01], accuracy 0\.\d{4}$", said, re.MULTILINE)
     assert Path("experiments/search").is_dir()
+
+
+# notebooks
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_readable_and_has_no_output(path: Path) -> None:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["metadata"]["kernelspec"]["name"]) == (4, "python3")
+    cells = notebook["cells"]
+    assert cells[0]["source"][0].startswith("# ")
+    assert len({cell["id"] for cell in cells}) == len(cells)
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells if "outputs" in cell)
+    kinds = [cell["cell_type"] for cell in cells]
+    assert kinds == ["markdown", "code"] + ["markdown", "code"] * (len(cells) // 2 - 1)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("name", "pictures", "last"),
+    [("digits", [4, 10, 14], r"accuracy on 359 new digits: 9\d"), ("resume", [], r"equal, bit for bit: \[True")],
+)
+def test_a_notebook_runs(name: str, pictures: list[int], last: str) -> None:
+    env = programs.environment(IPYTHONDIR=str(Path("ipython").resolve()))
+    done = programs.run(RUN_NOTEBOOK, EXAMPLES / "notebooks" / f"{name}.ipynb", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Warning" not in done.stderr
+    assert [
+        int(number) for number in re.findall(r"^cell (\d+) shows a picture$", done.stdout, re.MULTILINE)
+    ] == pictures
+    assert re.search(last, done.stdout)
