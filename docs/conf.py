@@ -106,6 +106,8 @@ def read(app: Sphinx, page: str, source: list[str]) -> None:
     text = source[0]
     if page == "index":
         text = site_pages.site_index(text, site_reference.OVERVIEWS)
+    if page == "gallery":
+        text = site_pages.with_code(text)
     text = OUTSIDE.sub(lambda link: marked(path, link), text)
     source[0] = re.sub(r"\]\((?:\./)?decisions/?\)", f"]({site_pages.GENERATED}/decisions.rst)", text)
 

@@ -7,6 +7,7 @@ python scripts/site_pages.py --write    write them
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ SHELVES: dict[str, dict[str, str]] = {
     "Start": {
         "install": "Install lightlib, for CPUs or a GPU",
         "quickstart": "Ten minutes: train, validate, save, resume and predict",
+        "gallery": "Examples with their pictures, outputs and code, and two notebooks",
         "migrating": "Move a Lightning project to lightlib in ten minutes",
         "coming-from": "Names of other trainers (MMEngine, Hugging Face, ColossalAI, …) in lightlib",
     },
@@ -69,6 +71,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "campaigns": "Runs that are killed and disks that fill, some hundreds of times, with the results",
     },
 }
+CODE_LINK = re.compile(r"^\[(?P<name>[^]]+)\]\((?P<path>\.\./examples/[^)]+)\)$", re.MULTILINE)
 UNSEARCHED = "Inside"  # its pages are long lists of names, which would come before the guides in the results
 
 
@@ -132,6 +135,16 @@ def site_index(index: str, generated: dict[str, tuple[str, str]]) -> str:
         names += [f"{GENERATED}/decisions"] if shelf == "Inside" else []
         trees.append("\n".join(["```{toctree}", ":hidden:", f":caption: {shelf}", "", *names, "```"]))
     return "\n\n".join([index, *trees]) + "\n"
+
+
+def with_code(page: str) -> str:
+    """Return a page on which each link to a file of examples/ that is a paragraph is the file itself, folded."""
+
+    def folded(link: re.Match[str]) -> str:
+        include = f"```{{literalinclude}} {link['path']}\n:language: {Path(link['path']).suffix[1:]}\n```"
+        return f"<details>\n<summary>{link['name']}</summary>\n\n{include}\n\n</details>"
+
+    return CODE_LINK.sub(folded, page)
 
 
 def decisions() -> list[Path]:
