@@ -65,7 +65,9 @@ def table(status: str, found: list[tuple[str, str, str]]) -> str:
     lines = [title, "", f"| {' | '.join(heads)} |", "|---|---|"]
     for why, names in rows.items():
         mark = f'<a id="{statuses.anchor(status, why)}"></a>'
-        lines.append(f"| {mark}{', '.join(dict.fromkeys(names))} | {why[0].upper()}{why[1:]}. |")
+        first = why.partition(" ")[0]
+        sentence = why if "_" in first else f"{why[0].upper()}{why[1:]}"  # a name keeps its case
+        lines.append(f"| {mark}{', '.join(dict.fromkeys(names))} | {sentence}. |")
     return "\n".join(lines)
 
 
