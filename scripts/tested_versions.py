@@ -26,7 +26,8 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 DATA, PAGE = ROOT / "docs" / "tested.json", ROOT / "README.md"
 START, END = "<!-- tested: written by scripts/tested_versions.py -->", "<!-- end of tested -->"
-FAST = ("-m", "not slow and not processes")
+# Without the tests of pages and of the form of the code, which are the same with every torch.
+FAST = ("-m", "not slow and not processes", "--ignore=tests/architecture", "--ignore=tests/docs")
 # One test of each way in which lightlib uses several processes.
 PROCESSES = (
     "tests/distributed/test_numbers.py::test_losses_are_weighted_over_processes_and_batches[ddp-2]",
