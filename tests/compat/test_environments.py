@@ -233,6 +233,7 @@ def test_an_environment_checks_the_arguments(monkeypatch):
 
     for variable, value in LAUNCHED["TorchElasticEnvironment"][0].items():
         monkeypatch.setenv(variable, value)
+    monkeypatch.setattr(report.rank_zero_only, "rank", 0)  # the Trainer sets it for the process
     given = environments().TorchElasticEnvironment()
     with pytest.raises(ValueError, match=r"devices=3 and num_nodes=2, but torchrun has started 4 processes"):
         pl.Trainer(accelerator="cpu", devices=3, num_nodes=2, strategy="ddp", plugins=[given], **QUIET)
