@@ -37,8 +37,8 @@ VARIABLES_THAT_MAY_CHANGE = {
     "TORCHINDUCTOR_CACHE_DIR",  # set by torch when its compiler is imported first
 }
 # Threads that a library keeps for the process, by the start of their name.
-# The second is that of tqdm, the third that of the compiler of torch 2.6.
-THREADS_THAT_MAY_STAY = re.compile(r"pytest_timeout|tqdm_monitor|Thread-\d+ \(_read_thread\)")
+# The second is that of the compiler of torch 2.6.
+THREADS_THAT_MAY_STAY = re.compile(r"pytest_timeout|Thread-\d+ \(_read_thread\)")
 SECONDS_FOR_THREADS_TO_END = 2.0
 
 
