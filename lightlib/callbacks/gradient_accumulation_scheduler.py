@@ -22,8 +22,8 @@ class GradientAccumulationScheduler(Callback):
 
     Raises:
         ArgumentTypeError: `scheduling` is no dict of ints.
-        MisconfigurationException: It is empty, an epoch is negative, or a number of batches is less than 1; when
-            training begins: the Trainer accumulates too, or the module optimizes manually.
+        MisconfigurationException: It is empty, an epoch is negative, or a number of batches is less than 1; when `fit`
+            begins: the Trainer accumulates too; when training begins: the module optimizes manually.
 
     Example:
         >>> schedule = GradientAccumulationScheduler({0: 8, 4: 4, 8: 1})
@@ -50,21 +50,24 @@ class GradientAccumulationScheduler(Callback):
         """The epochs from which the number of batches may be another one, each with that number."""
         return tuple((epoch, self.get_accumulate_grad_batches(epoch)) for epoch in self.scheduling)
 
-    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Check that nothing else sets the accumulation, and apply the schedule if a run resumes within an epoch."""
-        if not pl_module.automatic_optimization:
-            raise MisconfigurationException(
-                f"GradientAccumulationScheduler with {type(pl_module).__name__}.automatic_optimization = False.",
-                expected="automatic optimization: in manual optimization, training_step decides when to step.",
-                fix="accumulate in training_step, or leave the callback out.",
-            )
-        if trainer.accumulate_grad_batches not in (1, self._in_use):
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        """Check that nothing else sets the accumulation: a resumed run then restores the numbers of this callback."""
+        if stage == "fit" and trainer.accumulate_grad_batches not in (1, self._in_use):
             raise MisconfigurationException(
                 f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) together with "
                 "GradientAccumulationScheduler.",
                 expected="one of them.",
                 fix=f"leave accumulate_grad_batches away; GradientAccumulationScheduler({{0: "
                 f"{trainer.accumulate_grad_batches}}}) does the same.",
+            )
+
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Check that the module is optimized automatically, and apply the schedule if a run resumes within an epoch."""
+        if not pl_module.automatic_optimization:
+            raise MisconfigurationException(
+                f"GradientAccumulationScheduler with {type(pl_module).__name__}.automatic_optimization = False.",
+                expected="automatic optimization: in manual optimization, training_step decides when to step.",
+                fix="accumulate in training_step, or leave the callback out.",
             )
         self._apply(trainer)
 

@@ -58,7 +58,7 @@ def test_together_with_the_trainers_own():
     with pytest.raises(
         MisconfigurationException, match=r"accumulate_grad_batches=2\)(.|\n)*GradientAccumulationScheduler\(\{0: 2\}\)"
     ):
-        GradientAccumulationScheduler({0: 4}).on_train_start(FakeTrainer(accumulate_grad_batches=2), AUTOMATIC)
+        GradientAccumulationScheduler({0: 4}).setup(FakeTrainer(accumulate_grad_batches=2), AUTOMATIC, "fit")
 
 
 def test_manual_optimization():
@@ -151,21 +151,22 @@ def test_a_hook_that_sets_the_accumulation():
     assert (module.read[0], module.read[2::2]) == (30, [30, 16, 16])
 
 
+@pytest.mark.parametrize("scheduling", [{0: 4, 1: 1, 2: 3}, {1: 4, 2: 3}])
 @pytest.mark.parametrize("at", [(0, 4), (0, 5), (1, 0), (1, 3), (2, 9)])
-def test_the_number_of_steps_in_a_resumed_run(tmp_path, at):
+def test_the_number_of_steps_in_a_resumed_run(tmp_path, at, scheduling):
     def save(trainer, module, outputs, batch, batch_idx):
         if (trainer.current_epoch, batch_idx) == at:
             trainer.save_checkpoint(tmp_path / "file.ckpt")
 
     def fit(module, *callbacks, **arguments):
-        schedule = GradientAccumulationScheduler({0: 4, 1: 1, 2: 3})
+        schedule = GradientAccumulationScheduler(scheduling)
         trainer = quiet_trainer(callbacks=[schedule, *callbacks], max_epochs=4)
         trainer.fit(module, **arguments)
         return trainer
 
     whole = fit(first := Reads(lambda epoch: batches(10)), LambdaCallback(on_train_batch_end=save))
     resumed = fit(second := Reads(lambda epoch: batches(10)), ckpt_path=tmp_path / "file.ckpt")
-    assert whole.global_step == resumed.global_step == 3 + 10 + 4 + 4
+    assert whole.global_step == resumed.global_step == 10 + 3 + 4 + 4
     assert {*first.read, *second.read} == {21}
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
