@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from lightlib.callbacks.timer import Timer
 from lightlib.core.check import check_callbacks
 from lightlib.core.run.hooks import in_priority
 from lightlib.core.setup.callbacks import GivenCallbacks, callbacks_of_packages
@@ -56,11 +57,16 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
         if arguments[argument] is False and present is not None:
             raise _contradiction(f"{argument}=False", present)
     if settings.max_time is not None:
-        timer = next((callback for callback in callbacks if isinstance(callback, known.Timer)), None)
+        timer = next((callback for callback in callbacks if isinstance(callback, Timer)), None)
         if timer is not None:
             raise _contradiction(f"max_time={arguments['max_time']!r}", timer)
-        callbacks.insert(0, known.Timer(timedelta(seconds=settings.max_time)))
+        callbacks.insert(0, Timer(timedelta(seconds=settings.max_time)))
     return in_priority(callbacks)
+
+
+def has_timer(callbacks: Iterable[Any]) -> bool:
+    """Whether a Timer is among some callbacks: then time may end the run."""
+    return any(isinstance(callback, Timer) for callback in callbacks)
 
 
 def _contradiction(argument: str, callback: Any) -> MisconfigurationException:

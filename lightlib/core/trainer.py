@@ -23,7 +23,7 @@ from lightlib.checkpoint.storage.mapping import storage_of
 from lightlib.conventions import assigned
 from lightlib.core import check, run_views, spawned
 from lightlib.core.audit import Audit, audit
-from lightlib.core.default_callbacks import all_callbacks
+from lightlib.core.default_callbacks import all_callbacks, has_timer
 from lightlib.core.metrics.results import Results, to_floats
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
@@ -217,7 +217,7 @@ class Trainer:
         wanted = False if self.settings.barebones else logger
         self._loggers = setup.loggers_of(wanted, self.default_root_dir, bool(self.settings.fast_dev_run))
         chosen = all_callbacks(callbacks, self.settings, arguments)
-        self.settings.limit_epochs(any(type(c).__name__ == "Timer" for c in chosen))
+        self.settings.limit_epochs(has_timer(chosen))
         self.settings.set_torch_flags()
         self.progress = Progress()
         self.requeue = setup.requeue_of(plugins)
@@ -831,8 +831,8 @@ class Trainer:
 
         Callbacks get `(trainer, module, **kwargs)`, as in hooks, and the module gets the keyword arguments alone.
         Objects without the method are left out; they are looked up once per run, with a warning if none has it, but one
-        has nearly this name. `self.log` in an event follows the
-        rules of the hook that calls it. With several processes each calls its own objects.
+        has nearly this name. `self.log` in an event follows the rules of the hook that calls it. With several processes
+        each calls its own objects.
 
         Raises:
             MisconfigurationException: `name` is a hook or no name of a public method, or no run has begun.

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torchmetrics
 
-from lightlib.callbacks import EarlyStopping, ModelCheckpoint, Timer
+from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint, Timer
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
@@ -265,6 +265,12 @@ class TestEnds:
 
     def test_max_time_alone_has_no_limit_of_epochs(self):
         assert Trainer(**QUIET, max_time="00:01:00:00").max_epochs == -1
+
+    def test_only_a_timer_takes_the_place_of_the_limit_of_epochs(self):
+        limited = type("Limited", (Timer,), {})
+        unrelated = type("Timer", (Callback,), {})
+        assert Trainer(**QUIET, callbacks=[limited("00:01:00:00")]).max_epochs == -1
+        assert Trainer(**QUIET, callbacks=[unrelated()]).max_epochs == 1000
 
 
 class Clock:
