@@ -1,4 +1,4 @@
-"""Convolutions and batch norms in evaluation mode as one convolution, which keeps less for backward."""
+"""fuse_conv_bn: compute a convolution and its frozen batch norm as one, which keeps less for backward."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ConvBNFusion:
 
         def normalized(given: Tensor) -> Tensor:
             if type(given) is Pending and given.convolution is convolution and not norm.training:
-                return fused(convolution, norm, given.input)
+                return fused_output(convolution, norm, given.input)
             return normalize(given)  # type: ignore[no-any-return]
 
         vars(convolution)["forward"], vars(norm)["forward"] = convolved, normalized
@@ -222,10 +222,10 @@ def _obstacle(convolution: nn.Module | None, norm: nn.Module) -> str:
     return ""
 
 
-def fused(convolution: Any, norm: Any, given: Tensor) -> Tensor:
+def fused_output(convolution: Any, norm: Any, given: Tensor) -> Tensor:
     """Return the output of a convolution and a batch norm in evaluation mode, computed by one convolution."""
-    weight = convolution.weight
-    exact = torch.promote_types(weight.dtype, torch.float32)
+    weight, dtype = convolution.weight, convolution.weight.dtype
+    exact = torch.promote_types(dtype, torch.float32)
     scale = torch.rsqrt(norm.running_var.to(exact) + norm.eps)
     shift = -norm.running_mean.to(exact) if convolution.bias is None else convolution.bias - norm.running_mean.to(exact)
     if norm.weight is not None:
@@ -238,7 +238,6 @@ def fused(convolution: Any, norm: Any, given: Tensor) -> Tensor:
         weight = weight * by_group.reshape(inputs, -1, *ones)
         transposed = _TRANSPOSED[_CONVOLUTIONS[type(convolution)]]
         sizes = convolution.stride, convolution.padding, convolution.output_padding, groups, convolution.dilation
-        return transposed(given, weight.to(convolution.weight.dtype), bias.to(weight.dtype), *sizes)
+        return transposed(given, weight.to(dtype), bias.to(dtype), *sizes)
     weight = weight * scale.reshape(-1, 1, *ones)
-    dtype = convolution.weight.dtype
     return convolve(convolution, given, weight.to(dtype), bias.to(dtype))

@@ -121,6 +121,11 @@ def test_bfloat16_and_autocast():
     fuse_conv_bn(half)
     assert half(x.bfloat16()).dtype is torch.bfloat16
     torch.testing.assert_close(half(x.bfloat16()).float(), plain(x), rtol=0.05, atol=0.2)
+    transposed = statistics(nn.Sequential(nn.ConvTranspose3d(2, 4, 2), nn.BatchNorm3d(4))).bfloat16()
+    volume = torch.randn(2, 2, 3, 3, 3).bfloat16()
+    separate = transposed(volume)
+    fuse_conv_bn(transposed)
+    torch.testing.assert_close(transposed(volume), separate, rtol=0.05, atol=0.2)
 
 
 def test_in_training_mode_and_without_gradients_nothing_changes():
