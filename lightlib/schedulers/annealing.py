@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from torch.optim import Optimizer
 
 from lightlib.errors import check_number, check_word
-from lightlib.schedulers.closed_form import AnnealingLR, in_steps, whole
+from lightlib.schedulers.closed_form import AnnealingLR, in_steps, step_count
 
 _Decay = Literal["linear", "cosine", "sqrt"]
 _DECAYS: tuple[_Decay, ...] = get_args(_Decay)
@@ -157,7 +157,7 @@ class WarmupStableDecayLR(AnnealingLR):
     ) -> None:
         self.decay = check_word("WarmupStableDecayLR", "decay", decay, _DECAYS)
         self.eta_min = check_number(type(self).__name__, "eta_min", eta_min, least=0, example=1e-6)
-        self.decay_steps = in_steps(self, "decay_steps", decay_steps, whole(self, "total_steps", total_steps, 1))
+        self.decay_steps = in_steps(self, "decay_steps", decay_steps, step_count(self, "total_steps", total_steps, 1))
         super().__init__(optimizer, total_steps, warmup_steps, last_epoch)
 
     def rate(self, base: Any, step: int) -> Any:

@@ -14,13 +14,14 @@ class ClosedFormLR(LRScheduler):
     """The base class of lightlib's schedules: write `rate`, and call `super().__init__` last.
 
     The learning rate after n steps is computed from the optimizer's first one and from n, not from the one before, so
-    a resumed run has the same values bit for bit, and a schedule with a `begin` leaves the learning rate as it is
-    until then.
+    a resumed run has the same values bit for bit, and with a `begin` in its configuration a schedule leaves the
+    learning rate as it is until then.
 
     Args:
         optimizer: Any optimizer.
-        warmup_steps: Number of first steps, in which the learning rate is the share (t + 1) / `warmup_steps`.
-        last_epoch: As torch's; -1 begins.
+        warmup_steps: The number of first steps in which the learning rate rises: in step t (from 0 on) it is multiplied
+            by (t + 1) / `warmup_steps`. Default 0.
+        last_epoch: As in torch's schedules. Default -1: a new schedule.
 
     Example:
         >>> import torch
@@ -38,10 +39,10 @@ class ClosedFormLR(LRScheduler):
         [0.4, 0.8, 0.8, 0.4, 0.2]
     """
 
-    closed_form = True
+    closed_form = True  # for `core.optimization`: it may be called beyond its end, and may begin late
 
     def __init__(self, optimizer: Optimizer, warmup_steps: int = 0, last_epoch: int = -1) -> None:
-        self.warmup_steps = whole(self, "warmup_steps", warmup_steps)
+        self.warmup_steps = step_count(self, "warmup_steps", warmup_steps)
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base: Any, step: int) -> Any:
@@ -67,7 +68,7 @@ class AnnealingLR(ClosedFormLR):
     def __init__(
         self, optimizer: Optimizer, total_steps: int, warmup_steps: int | float = 0, last_epoch: int = -1
     ) -> None:
-        self.total_steps = whole(self, "total_steps", total_steps, 1)
+        self.total_steps = step_count(self, "total_steps", total_steps, 1)
         warmup = in_steps(self, "warmup_steps", warmup_steps, self.total_steps)
         if warmup >= self.total_steps:
             raise MisconfigurationException(
@@ -83,7 +84,7 @@ class AnnealingLR(ClosedFormLR):
         return min(1.0, step / self.annealed_steps)
 
 
-def whole(scheduler: object, name: str, value: int, least: int = 0) -> int:
+def step_count(scheduler: object, name: str, value: int, least: int = 0) -> int:
     """Return an argument that has to be an int of at least `least`."""
     owner, meaning = type(scheduler).__name__, ", in steps of the schedule"
     return check_int(owner, name, value, least, meaning=meaning, example=100)
@@ -93,4 +94,4 @@ def in_steps(scheduler: object, name: str, value: Any, total: int) -> int:
     """Return an argument in steps; a float below 1 is a fraction of `total`."""
     if isinstance(value, float) and 0 <= value < 1:
         return int(value * total)
-    return whole(scheduler, name, value)
+    return step_count(scheduler, name, value)

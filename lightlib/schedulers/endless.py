@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException, check_number
 from lightlib.schedulers.annealing import cosine
-from lightlib.schedulers.closed_form import ClosedFormLR, in_steps, whole
+from lightlib.schedulers.closed_form import ClosedFormLR, in_steps, step_count
 
 
 class ConstantWarmupLR(ClosedFormLR):
@@ -38,7 +38,7 @@ class InverseSquareRootLR(ClosedFormLR):
     """
 
     def __init__(self, optimizer: Optimizer, warmup_steps: int, last_epoch: int = -1) -> None:
-        super().__init__(optimizer, whole(self, "warmup_steps", warmup_steps, 1), last_epoch)
+        super().__init__(optimizer, step_count(self, "warmup_steps", warmup_steps, 1), last_epoch)
 
     def rate(self, base: Any, step: int) -> Any:
         return base * math.sqrt(self.warmup_steps / (self.warmup_steps + step + 1))
@@ -108,7 +108,7 @@ class CosineRestartLR(ClosedFormLR):
         warmup_steps: int = 0,
         last_epoch: int = -1,
     ) -> None:
-        self.periods = [whole(self, "periods", period, 1) for period in periods]
+        self.periods = [step_count(self, "periods", period, 1) for period in periods]
         self.restart_weights = [1.0] * len(self.periods) if restart_weights is None else list(restart_weights)
         if not self.periods or len(self.restart_weights) != len(self.periods):
             raise MisconfigurationException(
