@@ -121,5 +121,5 @@ def names_in(folder: str) -> list[str]:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    paths = with_retries(f"listing {folder!r}", list_objects)
-    return sorted({posixpath.basename(path) for path in paths if path.startswith(start)})
+    objects = with_retries(f"listing {folder!r}", list_objects)
+    return sorted({posixpath.basename(path) for path in objects if path.startswith(start)})

@@ -123,7 +123,7 @@ class Experiment:
             trial: The number of the trial.
         """
         written = messages_of(self._folder, trial, "validated")
-        by_step = {one["step"]: {"step": one["step"], **one["metrics"]} for one in written}
+        by_step = {message["step"]: {"step": message["step"], **message["metrics"]} for message in written}
         return [by_step[step] for step in sorted(by_step)]
 
     @property
@@ -219,23 +219,23 @@ def run(
         LightlibError: The worker has ended before the experiment.
     """
     changes = list(config)
-    settings, given = read(source, changes), Slots.of_machine(str(slots))
-    beside = Path.cwd() if isinstance(source, Mapping) else Path(source).parent
-    code = beside if context is None else Path(context)
+    settings, chosen_slots = read(source, changes), Slots.of_machine(str(slots))
+    source_folder = Path.cwd() if isinstance(source, Mapping) else Path(source).parent
+    code = source_folder if context is None else Path(context)
     folder = ExperimentFolder.of(settings, root)
-    check(settings, folder.context if folder.exists else code, given)
-    first = None if folder.exists else weights.find(settings)
-    folder.begin(settings, code, first, Database.chosen(storage, new=not folder.exists))
-    words = ["work", str(folder.path)]
+    check(settings, folder.context if folder.exists else code, chosen_slots)
+    initial_weights = None if folder.exists else weights.find(settings)
+    folder.begin(settings, code, initial_weights, Database.chosen(storage, new=not folder.exists))
+    command = ["work", str(folder.path)]
     if not isinstance(source, Mapping):  # a file may have secrets, which its copy in the folder has not
-        more = [word for change in changes for word in ("--config", change)]
-        words = ["run", os.fspath(source), str(code), "--root", str(root), *more]
+        options = [word for change in changes for word in ("--config", change)]
+        command = ["run", os.fspath(source), str(code), "--root", str(root), *options]
     worker = subprocess.Popen(  # noqa: S603  words of this call, without a shell
-        [sys.executable, "-m", "lightlib", "experiment", *words, "--slots", str(slots)],
+        [sys.executable, "-m", "lightlib", "experiment", *command, "--slots", str(slots)],
         start_new_session=True,  # Ctrl-C reaches it through `wait` alone
     )
-    begun = Experiment(folder.path, worker)
-    return begun.wait() if wait else begun
+    experiment = Experiment(folder.path, worker)
+    return experiment.wait() if wait else experiment
 
 
 def open(folder: str | os.PathLike[str]) -> Experiment:  # noqa: A001  experiment.open reads as it is meant
