@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import Dataset, Subset
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_int, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, check_int, check_number, shown
 from lightlib.samplers.checks import size_of
 
 
@@ -71,7 +71,7 @@ class ClassBalancedDataset(Dataset[Any]):
     def __init__(self, dataset: Any, threshold: float, classes: Any = None) -> None:
         super().__init__()
         owner = type(self).__name__
-        _check_threshold(owner, threshold)
+        check_number(owner, "threshold", threshold, above=0, most=1, fix=f"{owner}(dataset, threshold=0.01)")
         self.dataset, self.threshold = dataset, threshold
         of_samples = _classes_of(owner, dataset, size_of(owner, dataset), classes)
         counts = Counter(one for several in of_samples for one in several)
@@ -92,17 +92,6 @@ class ClassBalancedDataset(Dataset[Any]):
         """Set the number of the epoch of the other data set, if that has `set_epoch`."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
-
-
-def _check_threshold(owner: str, threshold: Any) -> None:
-    number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
-    if not number or not 0 < threshold <= 1:
-        kind = MisconfigurationException if number else ArgumentTypeError
-        raise kind(
-            f"{owner}(threshold={shown(threshold)}).",
-            expected="a number > 0 and <= 1.",
-            fix=f"{owner}(dataset, threshold=0.01)",
-        )
 
 
 def limit_samples(dataset: Any, limit: int | Sequence[int]) -> Dataset[Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import MisconfigurationException, check_int
 
 
 def training_length(
@@ -45,7 +43,7 @@ def training_length(
         )
     numbers = {**given, "accumulate_grad_batches": accumulate_grad_batches}
     for name, value in {**numbers, **({} if batch_size is None else {"batch_size": batch_size})}.items():
-        _check(name, value)
+        check_int("training_length", name, value, 1, fix=f"training_length({name}=1, …)")
     if epochs is not None:
         return {"max_epochs": epochs}
     if records is not None:
@@ -57,12 +55,3 @@ def training_length(
             )
         batches = max(1, records // batch_size)
     return {"max_steps": max(1, (batches or 1) // accumulate_grad_batches)}
-
-
-def _check(name: str, value: Any) -> None:
-    number = isinstance(value, int) and not isinstance(value, bool)
-    if not number or value < 1:
-        kind = MisconfigurationException if number else ArgumentTypeError
-        raise kind(
-            f"training_length({name}={shown(value)}).", expected="an int >= 1.", fix=f"training_length({name}=1, …)"
-        )
