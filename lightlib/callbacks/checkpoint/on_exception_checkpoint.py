@@ -25,6 +25,7 @@ class OnExceptionCheckpoint(Checkpoint):
 
     Raises:
         ArgumentTypeError: `filename` is not a string, or is empty.
+        MisconfigurationException: When `fit` begins: no file can be written to the folder.
 
     Example:
         >>> OnExceptionCheckpoint("runs", filename="crash").ckpt_path
@@ -48,7 +49,7 @@ class OnExceptionCheckpoint(Checkpoint):
         return os.path.join(self.dirpath, self.filename + self.FILE_EXTENSION)
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """See whether the folder can be written, while it is time to choose another."""
+        """Check that the folder is writable, before training spends time."""
         if stage == "fit":
             check_writable(trainer, absolute(self.dirpath) or self.dirpath, type(self).__name__)
 

@@ -59,7 +59,8 @@ class RestoreBest(Callback):
         path: str = trainer.strategy.broadcast(saver.best_model_path)
         if not path:
             report.warn(
-                f"RestoreBest: no checkpoint was saved by {saver.monitor!r}, so the module keeps its last weights."
+                f"RestoreBest: ModelCheckpoint(monitor={saver.monitor!r}) has saved no checkpoint, so the module keeps "
+                "its last weights."
             )
             return
         content, strategy = read_on_all_ranks(trainer, path), trainer.strategy

@@ -39,7 +39,9 @@ class RunIdentity:
 
     Attributes:
         run_id: The same for a run and those that continue it; empty before the first fit.
+        serial: The number of its last checkpoint.
         continues: Whether it continues the run that wrote a checkpoint, and is no new one that begins there.
+        label: Of that checkpoint; None without one.
         by_path: Whether the user named that checkpoint by its path.
     """
 

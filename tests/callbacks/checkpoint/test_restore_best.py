@@ -66,7 +66,7 @@ class TestRestoreBest:
         assert torch.equal(module.net[0].weight, by_hand(3)["0.weight"])
 
     def test_without_a_save_the_last_ones_stay(self, tmp_path):
-        with pytest.warns(LightlibWarning, match="RestoreBest: no checkpoint was saved by 'val_loss'"):
+        with pytest.warns(LightlibWarning, match=r"ModelCheckpoint\(monitor='val_loss'\) has saved no checkpoint"):
             module, _ = fit(tmp_path, saver(tmp_path, save_top_k=0), RestoreBest())
         assert torch.equal(module.net[0].weight, by_hand(4)["0.weight"])
 
