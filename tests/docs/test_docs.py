@@ -10,7 +10,7 @@ import warnings
 import pytest
 import tqdm
 
-from lightlib import Trainer, optional
+from lightlib import Trainer, optional, registry
 from tests.processes import programs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -130,6 +130,12 @@ def test_callbacks_that_the_page_lists_exist():
     }
     bases = {"Callback", "Checkpoint", "ProgressBar", "TimedProgressBar", "RichProgressBarTheme"}
     assert named == shown - bases
+
+
+def test_the_page_lists_each_logger_with_its_name():
+    page = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
+    listed = {name: kind for kind, name in re.findall(r'^\| `(\w+)` \| `"(\w+)"` \|', page, flags=re.MULTILINE)}
+    assert listed == {name: path.partition(":")[2] for name, path in registry.BUILT_IN["loggers"].items()}
 
 
 def test_arguments_that_pages_write_exist():
