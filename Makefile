@@ -26,9 +26,9 @@ INSTALL := $(PYTHON) scripts/install.py $(BIN)/python
 # The environment is built anew when the interpreter or torch changes, and brought up to date when these files change.
 KEY := $(shell { $(PYTHON) --version; echo '$(TORCH)'; } 2>&1 | cksum | cut -d ' ' -f 1)
 BASE := $(VENV)/.torch-$(KEY)
-# With another torch than the pinned one, all other pins still hold but that of sympy, which torch 2.6 pins itself.
+# With another torch than the pinned one, all other pins still hold.
 CONSTRAINTS := $(VENV)/constraints.txt
-WRITE_CONSTRAINTS := $(if $(filter $(PINNED_TORCH),$(TORCH)),cp constraints.txt,grep -v '^torch==\|^sympy==' constraints.txt >) $(CONSTRAINTS)
+WRITE_CONSTRAINTS := $(if $(filter $(PINNED_TORCH),$(TORCH)),cp constraints.txt,grep -v '^torch==' constraints.txt >) $(CONSTRAINTS)
 DECLARED := pyproject.toml constraints.txt
 
 # What breaks runs, disks and files in hundreds of ways; docs/campaigns.md says what each does and how to repeat a case.

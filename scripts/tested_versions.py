@@ -3,7 +3,7 @@
 python scripts/tested_versions.py run       run the tests here, keep the counts in docs/tested.json, write the table
 python scripts/tested_versions.py --check   fail if README has another table
 
-For another torch, make an environment with it first: `make TORCH=torch==2.6.0 .venv/.test`.
+For another torch, make an environment with it first: `make TORCH=torch==2.10.0 .venv/.test`.
 """
 
 from __future__ import annotations

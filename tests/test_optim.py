@@ -218,7 +218,6 @@ def test_the_same_steps_in_a_trainer(kind):
     assert same_weights(module.net, trained(kind, batches(6))[0])
 
 
-@pytest.mark.filterwarnings("ignore:DTensor random operators may not")  # torch 2.6, of every mesh of CPUs
 @every
 def test_shards_of_a_tensor_know_the_norm_of_the_whole(kind, tmp_path):
     """One process stands for many: the norms are DTensors all the same."""

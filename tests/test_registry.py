@@ -127,13 +127,10 @@ def callbacks():
 HERE = __name__
 
 
-OWN = ("lightlib", "torch")
-
-
 def own(group):
-    """The names of a group that need no package, and no later torch."""
-    places = {name: place for name, place in registry.BUILT_IN[group].items() if place.partition(".")[0] in OWN}
-    return [name for name, place in places.items() if place != f"torch.optim:{name}" or hasattr(torch.optim, name)]
+    """The names of a group that need no package."""
+    places = registry.BUILT_IN[group]
+    return [name for name, place in places.items() if place.partition(".")[0] in ("lightlib", "torch")]
 
 
 @pytest.mark.parametrize("group", registry.BUILT_IN)
@@ -207,8 +204,7 @@ class TestOptimizersAndSchedulers:
         public = {
             name for name in torch.optim.__all__ if isinstance(getattr(torch.optim, name), type) and name != "Optimizer"
         }
-        known = {name for name, place in registry.BUILT_IN["optimizers"].items() if "torch.optim:" in place}
-        assert {name for name in known if hasattr(torch.optim, name)} == public  # an older torch lacks some
+        assert {name for name, place in registry.BUILT_IN["optimizers"].items() if "torch.optim:" in place} == public
         schedulers = set(torch.optim.lr_scheduler.__all__) - {"LRScheduler"}
         ours = {name for name in scheduler_classes.__all__ if name.endswith("LR") and name != "ClosedFormLR"}
         assert set(registry.BUILT_IN["schedulers"]) == schedulers | ours
@@ -315,7 +311,7 @@ class TestPackagesOfOptimizers:
         assert "'Sophia2' is not in the Sophia-Optimizer that is installed: sophia has no Sophia2." in str(caught.value)
 
     def test_one_that_the_installed_torch_has_not(self, monkeypatch):
-        monkeypatch.delattr(torch.optim, "Muon", raising=False)
+        monkeypatch.delattr(torch.optim, "Muon")
         with pytest.raises(MisconfigurationException, match=r"'Muon' is not in the torch 2[^ ]* that is installed"):
             registry.get("optimizers", "Muon")
 

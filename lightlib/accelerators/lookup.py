@@ -82,7 +82,7 @@ class _Unknown(Accelerator):
 
     def fork_rng(self, device: torch.device) -> AbstractContextManager[None]:
         """Keep the device's generator too, if the device is the one that torch was built for."""
-        current = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        current = torch.accelerator.current_accelerator()
         if current is not None and current.type == self._kind:
             return torch.random.fork_rng([device], device_type=self._kind)
         return super().fork_rng(device)

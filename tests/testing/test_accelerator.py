@@ -176,7 +176,7 @@ def test_a_broken_accelerator_is_named_with_its_defect(make, check, what, fix):
 
 def test_an_availability_that_initializes_the_device(monkeypatch):
     started = []
-    monkeypatch.setattr(torch.cpu, "is_initialized", lambda: bool(started), raising=False)
+    monkeypatch.setattr(torch.cpu, "is_initialized", lambda: bool(started))
     with pytest.raises(AssertionError, match=r"Starter.is_available\(\) initialized cpu."):
         check_accelerator(broken("Starter", is_available=is_available_with(lambda: started.append(1))))
 

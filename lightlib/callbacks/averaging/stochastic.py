@@ -191,7 +191,7 @@ class StochasticWeightAveraging(Callback):
         return {
             "n_averaged": 0 if self._average is None else self._average.count,
             "latest_update_epoch": self._latest_update_epoch,
-            "scheduler_state": self._saved_schedule if self._schedule is None else _state_of(self._schedule),
+            "scheduler_state": self._saved_schedule if self._schedule is None else self._schedule.state_dict(),
             "finished": self._finished,
         }
 
@@ -245,8 +245,3 @@ def _check(name: str, swa_lrs: object, start: object, strategy: object, avg_fn: 
     example = "torch.optim.swa_utils.get_swa_avg_fn()"
     check_type(name, "avg_fn", avg_fn, Callable | None, "a function of an average, weights and a number", example)
     check_type(name, "device", device, torch.device | str | None, "a torch.device or a string", '"cpu"')
-
-
-def _state_of(schedule: SWALR) -> dict[str, Any]:
-    """Return the state of the schedule as plain values; that of torch 2.6 has a function, which it makes itself."""
-    return {name: value for name, value in schedule.state_dict().items() if not callable(value)}

@@ -94,11 +94,10 @@ def to_onnx(
     try:
         with evaluating(module):
             return torch.onnx.export(module, args, path, **options)  # type: ignore[arg-type]
-    except Exception as error:
-        cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__  # torch 2.6 wraps it
-        if not isinstance(cause, ModuleNotFoundError) or cause.name not in _OF_ONNX:
+    except ModuleNotFoundError as error:
+        if error.name not in _OF_ONNX:
             raise
-        raise optional.missing(cause.name, f"{type(module).__name__}.to_onnx", error=cause) from cause
+        raise optional.missing(error.name, f"{type(module).__name__}.to_onnx", error=error) from error
 
 
 def to_torch_export(module: Module, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import distributed
-
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # torch's stubs do not export it
 
@@ -78,9 +76,6 @@ def _answered(call: Callable[[], T]) -> T:
 
 def _own_connection(store: Any) -> Any:
     """Return a separate connection, so that another thread's blocking call does not block this one."""
-    with contextlib.suppress(AttributeError, RuntimeError):
+    with contextlib.suppress(RuntimeError):
         return store.clone()
-    kind: Any = getattr(distributed, "TCPStore", ())
-    if isinstance(store, kind):  # before torch 2.7 there was no `clone`
-        return kind(store.host, store.port, is_master=False, wait_for_workers=False)
     return store  # a HashStore or FileStore, which does not block

@@ -22,10 +22,13 @@ from lightlib.torch_private import set_gradient_sync
 
 Wrapper = Callable[..., DistributedDataParallel]
 _is_trained = attrgetter("requires_grad")
+_DDP_OPTIONS = inspect.signature(DistributedDataParallel).parameters
+# Before torch 2.13 it has the second name only, which with False also leaves out the copy of buffers at the start.
+_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _DDP_OPTIONS else "broadcast_buffers"
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    known = {*inspect.signature(DistributedDataParallel).parameters} - {"module", "device_ids", "output_device"}
+    known = {*_DDP_OPTIONS} - {"module", "device_ids", "output_device"}
     for name in options:
         if name not in known:
             raise UnknownNameError("option of DistributedDataParallel", name, known, fix="correct it, or leave it out.")
@@ -88,7 +91,7 @@ class Replicate(Axis):
             "static_graph": static_graph,
             "bucket_cap_mb": bucket_cap_mb,
             "gradient_as_bucket_view": gradient_as_bucket_view,
-            "forward_sync_buffers": broadcast_buffers,  # torch's new name of it
+            _BUFFERS: broadcast_buffers,
             **options,
         }
         self._hook, self._hook_state, self._hook_wrapper = comm_hook, comm_state, comm_wrapper

@@ -104,6 +104,7 @@ class Pipeline(Axis):
                 expected="automatic optimization: the schedule differentiates micro-batches, not the step.",
                 fix='strategy="ddp" or "fsdp", or automatic_optimization=True.',
             )
+        self.kind.check_torch(torch.__version__)
         size = site.sizes["pipeline"]
         count = size * self.stages_per_rank
         split = find_split(module, site.plan, self.stages, count)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from packaging.version import Version
 from torch import Tensor, nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
@@ -26,6 +27,7 @@ class Kind:
         several: Whether each process has several stages.
         v: Whether stages go forth and back over the processes, so that the first has the last stage as well.
         zero_bubble: Whether gradients of inputs and of weights are computed at different times.
+        since: The first torch in which it runs on CPU; None: all that lightlib supports.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Kind:
     several: bool = False
     v: bool = False
     zero_bubble: bool = False
+    since: str | None = None
 
     def rule(self, number: int, stages: int, processes: int) -> tuple[bool, str]:
         """Return whether the schedule works with `number` micro-batches, and the rule in words."""
@@ -42,6 +45,19 @@ class Kind:
             multiple = number % max(1, number // processes) == 0
             return multiple, f"a multiple of {processes}, the number of processes"
         return number >= 1, "at least 1"
+
+    def check_torch(self, version: str) -> None:
+        """Check that this version of torch has the schedule: an older one lets a process send to itself.
+
+        Raises:
+            MisconfigurationException: It is too old.
+        """
+        if self.since and Version(version) < Version(self.since):
+            raise MisconfigurationException(
+                f"The schedule {self.name!r}, with torch {version}.",
+                expected=f"torch {self.since} or newer for this schedule.",
+                fix=f'schedule="interleaved_zero_bubble", or `pip install "torch>={self.since}"`.',
+            )
 
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev"]
@@ -53,8 +69,8 @@ SCHEDULES = {
         Kind("interleaved", "ScheduleInterleaved1F1B", several=True),
         Kind("looped_bfs", "ScheduleLoopedBFS", several=True),
         Kind("interleaved_zero_bubble", "ScheduleInterleavedZeroBubble", several=True, zero_bubble=True),
-        Kind("zbv", "ScheduleZBVZeroBubble", several=True, v=True, zero_bubble=True),
-        Kind("dualpipev", "ScheduleDualPipeV", several=True, v=True, zero_bubble=True),
+        Kind("zbv", "ScheduleZBVZeroBubble", several=True, v=True, zero_bubble=True, since="2.12"),
+        Kind("dualpipev", "ScheduleDualPipeV", several=True, v=True, zero_bubble=True, since="2.12"),
     )
 }
 

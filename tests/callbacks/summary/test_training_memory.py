@@ -30,7 +30,7 @@ OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), [row for row in OPTIMIZERS if hasattr(torch.optim, row[0])])
+@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
 def test_the_state_of_torchs_optimizers_is_foreseen(name: str, options: dict[str, Any]) -> None:
     layer = nn.Linear(64, 32, bias=False)
     optimizer = getattr(torch.optim, name)(layer.parameters(), **options)

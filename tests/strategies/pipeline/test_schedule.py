@@ -31,6 +31,15 @@ def test_an_unknown_schedule() -> None:
         Pipeline(2, schedule="1f2b")
 
 
+def test_a_torch_that_is_too_old_for_a_schedule() -> None:
+    for name in ("1f1b", "interleaved_zero_bubble"):
+        kind_of(name).check_torch("2.10.0+cpu")
+    for name in ("zbv", "dualpipev"):
+        kind_of(name).check_torch("2.12.0+cpu")
+        with pytest.raises(MisconfigurationException, match=rf"'{name}', with torch 2\.11\.1(.|\n)*torch 2\.12 or newer"):
+            kind_of(name).check_torch("2.11.1")
+
+
 def test_zero_bubble_and_stages_per_rank() -> None:
     assert {name for name in SCHEDULES if Pipeline(2, schedule=name).zero_bubble} == {
         "interleaved_zero_bubble", "zbv", "dualpipev",

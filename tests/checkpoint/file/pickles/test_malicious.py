@@ -409,7 +409,7 @@ class TestMuchFromLittle:
     @pytest.mark.parametrize(
         ("call", "reason"),
         [
-            (lambda: tensor(2**50, record="1"), "record size (40 bytes) does not match|more than the file"),
+            (lambda: tensor(2**50, record="1"), "record size (40 bytes) does not match expected size"),
             (lambda: tensor(10, shape=(2**40,), stride=(0,)), "claims 4398046511104 bytes, but has 40"),
             (lambda: tensor(10, shape=(2**32, 2**32), stride=(0, 0)), "overflow"),
             (lambda: tensor(10, shape=(1000,)), "not resizable"),
@@ -429,8 +429,7 @@ class TestMuchFromLittle:
     )
     def test_tensors(self, call, reason):
         Path("a.ckpt").write_bytes(zipped(pickled(content(mine=call()))))
-        text = refused("a.ckpt", needs_trust=False)
-        assert any(part in text for part in reason.split("|"))  # of torch 2.13, or of an older one
+        assert reason in refused("a.ckpt", needs_trust=False)
 
     @pytest.mark.parametrize(
         ("place", "reason"), [("meta", "the tensor at ['mine'] has no values"), ("nowhere", "tagged")]
