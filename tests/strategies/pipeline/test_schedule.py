@@ -36,7 +36,8 @@ def test_a_torch_that_is_too_old_for_a_schedule() -> None:
         kind_of(name).check_torch("2.10.0+cpu")
     for name in ("zbv", "dualpipev"):
         kind_of(name).check_torch("2.12.0+cpu")
-        with pytest.raises(MisconfigurationException, match=rf"'{name}', with torch 2\.11\.1(.|\n)*torch 2\.12 or newer"):
+        match = rf"'{name}', with torch 2\.11\.1(.|\n)*torch 2\.12 or newer"
+        with pytest.raises(MisconfigurationException, match=match):
             kind_of(name).check_torch("2.11.1")
 
 
