@@ -41,7 +41,7 @@ class OnExceptionCheckpoint(Checkpoint):
             raise wrong_type("OnExceptionCheckpoint", "filename", filename, expected, "'on_exception'")
         self.dirpath = os.fspath(dirpath)
         self.filename = filename
-        self._saved = False
+        self._run: str | None = None  # that saved the file
 
     @property
     def ckpt_path(self) -> str:
@@ -62,7 +62,7 @@ class OnExceptionCheckpoint(Checkpoint):
             return
         try:
             trainer.save_checkpoint(self.ckpt_path)
-            self._saved = True
+            self._run = trainer.run_id
         except Exception as error:  # noqa: BLE001 - the exception that ended training must stay visible
             report.warn(f"OnExceptionCheckpoint: could not save {self.ckpt_path!r}: {error}")
 
@@ -71,5 +71,5 @@ class OnExceptionCheckpoint(Checkpoint):
         if not trainer.is_global_zero or not filesystem.exists(self.ckpt_path):
             return
         label = label_at(self.ckpt_path)
-        if self._saved or (label is not None and label.run == trainer.run_id):
+        if trainer.run_id in (self._run, None if label is None else label.run):
             filesystem.remove(self.ckpt_path)

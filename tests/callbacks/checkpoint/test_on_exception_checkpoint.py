@@ -51,3 +51,10 @@ class TestOnExceptionCheckpoint:
         assert torch.load(callback.ckpt_path, weights_only=True)["global_step"] == 2
         line_trainer(tmp_path, callback).fit(Line(), ckpt_path=callback.ckpt_path)
         assert not os.path.exists(callback.ckpt_path)
+
+    def test_a_later_run_of_the_same_object_keeps_the_file(self, tmp_path):
+        callback = OnExceptionCheckpoint(tmp_path)
+        with pytest.raises(NonFiniteLossError):
+            line_trainer(tmp_path, callback, TerminateOnNaN()).fit(Line(bad_batch=2))
+        line_trainer(tmp_path, callback).fit(Line())
+        assert torch.load(callback.ckpt_path, weights_only=True)["global_step"] == 2
