@@ -16,6 +16,7 @@ import torch
 
 from lightlib.checkpoint.storage import claims, filesystem, local, retries, swap
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
+from lightlib.launch.environment import detect
 from tests.processes import programs
 
 fsspec = pytest.importorskip("fsspec")
@@ -285,6 +286,17 @@ except OSError as error:
         assert sorted(os.listdir(f"run/{left}")) == ["a.bin", "z.bin"]
         assert filesystem.remove_leftovers("run") == [left]
         assert os.listdir("run") == []
+
+    def test_on_windows_no_process_gets_signal_0_which_is_ctrl_c_there(self, monkeypatch):
+        asked = []
+        monkeypatch.setattr(filesystem.os, "kill", lambda *call: asked.append(call))
+        assert filesystem._alive(123456)
+        assert asked == [(123456, 0)]
+        monkeypatch.setattr(filesystem.os, "name", "nt")
+        assert filesystem._alive(123456)
+        monkeypatch.setenv(detect.PARENT, "123456")
+        assert detect.launcher_process() == 0
+        assert len(asked) == 1
 
     @pytest.mark.parametrize("exchanging", [True, False])
     def test_a_copy_takes_the_place_of_a_folder_and_one_of_the_two_is_always_there(self, exchanging, monkeypatch):

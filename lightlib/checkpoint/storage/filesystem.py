@@ -181,6 +181,8 @@ def remove_leftovers(folder: str | os.PathLike[str], of: str = "") -> list[str]:
 
 
 def _alive(process: int) -> bool:
+    if os.name != "posix":  # Windows takes signal 0 for Ctrl-C, so leftovers of another process stay there
+        return True
     try:
         os.kill(process, 0)
     except (OSError, OverflowError) as error:

@@ -101,6 +101,8 @@ def launcher_process() -> int:
     parent = int(text)
     if os.getppid() == parent:
         return parent
+    if os.name != "posix":  # Windows takes signal 0 for Ctrl-C; a process keeps the number of its parent there
+        return 0
     try:
         os.kill(parent, 0)
     except OSError as error:
