@@ -30,13 +30,10 @@ def test_the_ends_of_the_range_of_torch_were_tested():
     assert len({version.release[:2] for version in tested}) >= 2
 
 
-def test_no_listed_test_failed_but_those_that_readme_names():
-    page = " ".join((tested_versions.ROOT / "README.md").read_text("utf-8").split())
+def test_no_listed_test_failed():
     for row in tested_versions.read():
         assert row["fast"]["failed"] == 0
-        assert row["processes"]["passed"] + row["processes"]["failed"] == len(tested_versions.PROCESSES)
-        named = f"With torch {row['torch'].removesuffix('.0')}, runs of several processes do not start"
-        assert (row["processes"]["failed"] > 0) == (named in page)
+        assert row["processes"] == {"passed": len(tested_versions.PROCESSES), "failed": 0, "skipped": 0}
 
 
 def test_a_row_has_its_counts():
