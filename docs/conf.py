@@ -28,6 +28,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
+html_search_scorer = str(DOCS / "_static" / "search.js")
 html_title = f"lightlib {__version__}"
 html_theme_options = {"navigation_with_keys": True}
 html_show_sphinx = False

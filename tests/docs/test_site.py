@@ -41,6 +41,31 @@ def test_the_side_bar_has_each_page_and_decision():
     assert all(site_pages.unsearched(f"decisions/{name}") for name in records)
 
 
+def test_each_question_shares_a_word_with_the_heading_of_its_answer():
+    answers = site_pages.INDEX.read_text(encoding="utf-8").partition("## Answers")[2].partition("## Guides")[0]
+    rows = re.findall(r"^\| ([^|]+[?][^|]*) \| (.+) \|$", answers, re.MULTILINE)
+    assert len(rows) > 20
+    for question, links in rows:
+        headings = [
+            f"{site_pages.title(page)} {anchor.replace('-', ' ')}"
+            for page, anchor in re.findall(r"\]\(([^)#]+)\.md(?:#([^)]+))?\)", links)
+        ]
+        assert stems(question) & stems(" ".join(headings)), f"the site's search goes by headings: {question} {headings}"
+
+
+def stems(text: str) -> set[str]:
+    """Return the first four letters of the longer words, near to the stems that the site's search compares."""
+    return {word[:4] for word in re.findall(r"\w{4,}", text.lower())} - {"does", "what"}
+
+
+def test_the_search_has_its_order_and_leaves_out_the_last_shelf():
+    settings = (site_pages.DOCS / "conf.py").read_text(encoding="utf-8")
+    folder, name = re.search(r'^html_search_scorer = str\(DOCS / "(.+)" / "(.+)"\)$', settings, re.MULTILINE).groups()
+    assert "var Scorer = " in (site_pages.DOCS / folder / name).read_text(encoding="utf-8")
+    assert all(site_pages.unsearched(page) for page in ("architecture", "tree", "parity", "campaigns"))
+    assert not any(site_pages.unsearched(page) for page in ("checkpoints", "how-to/export", "reference/api"))
+
+
 def test_each_public_name_has_a_page():
     pages = dict(site_reference.all_pages())
     areas = site_reference.public_names()
@@ -108,3 +133,4 @@ def test_the_site_builds_without_a_warning_and_a_dead_link(tmp_path):
     assert site_links.dead_links(tmp_path) == []
     search = (tmp_path / "searchindex.js").read_text(encoding="utf-8")
     assert "reference/lightlib.Trainer" in search
+    assert "function rankOfName" in (tmp_path / "_static" / "language_data.js").read_text(encoding="utf-8")
