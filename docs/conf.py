@@ -26,6 +26,7 @@ version = release = __version__
 copyright = "lightlib contributors"  # noqa: A001  Sphinx's name
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
+templates_path = ["_templates"]
 
 html_theme = "furo"
 html_search_scorer = str(DOCS / "_static" / "search.js")

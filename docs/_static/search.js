@@ -58,7 +58,8 @@ var Scorer = (() => {
       const candidates = kind === "title" ? known.filter((heading) => named(heading) === text) : known;
       const [best, heading] = candidates.map((one) => [rank(one, title), one]).sort(([a], [b]) => b - a)[0];
       if (best > 0) [result[1], result[2]] = [named(heading), heading.anchor];
-      return (page.startsWith("reference/lightlib") || page === "index" ? 0.6 : 1) * (best || score);
+      const isMinor = page === "index" || page.startsWith(best > 0 ? "reference/" : "reference/lightlib");
+      return (isMinor ? 0.6 : 1) * (best || score);
     },
   };
 })();

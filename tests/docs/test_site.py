@@ -133,4 +133,5 @@ def test_the_site_builds_without_a_warning_and_a_dead_link(tmp_path):
     assert site_links.dead_links(tmp_path) == []
     search = (tmp_path / "searchindex.js").read_text(encoding="utf-8")
     assert "reference/lightlib.Trainer" in search
+    assert (tmp_path / "search.html").read_text(encoding="utf-8").count('name="q"') == 2  # one in the side bar
     assert "function rankOfName" in (tmp_path / "_static" / "language_data.js").read_text(encoding="utf-8")
