@@ -5,10 +5,12 @@
 // unless the query is such a name.
 var Scorer = (() => {
   const stemmer = new Stemmer();
+  const ignored = new Set(stopwords); // an array in Sphinx 8.1
   const stems = (text) =>
-    splitQuery(text.toLowerCase()).filter((word) => !stopwords.has(word)).map((word) => stemmer.stemWord(word));
+    splitQuery(text.toLowerCase()).filter((word) => !ignored.has(word)).map((word) => stemmer.stemWord(word));
   const parts = (name) => name.replace(/([a-z])([A-Z])/g, "$1 $2");
-  const wordsOf = (text) => new Set([...stems(text), ...stems(parts(text).replaceAll("_", " "))]);
+  const allParts = (name) => parts(name).replaceAll("_", " ");
+  const wordsOf = (text) => new Set([...stems(text), ...stems(allParts(text))]);
   const share = (of, words) => [...of].filter((word) => words.has(word)).length / (of.size || 1);
 
   const query = (new URLSearchParams(window.location.search).get("q") ?? "").trim();
@@ -33,7 +35,7 @@ var Scorer = (() => {
     if (here === 0) return 0;
     const both = share(asked, new Set([...heading.words, ...title.words]));
     const phrase = heading.text.toLowerCase().includes(query.toLowerCase()) ? 20 : 0;
-    const length = Math.max(asked.size, splitQuery(heading.text).length);
+    const length = Math.max(asked.size, splitQuery(allParts(heading.text)).length);
     return 100 * both + 10 * here + phrase + 10 * share(asked, title.words) + (10 * asked.size) / length;
   }
 
@@ -49,13 +51,13 @@ var Scorer = (() => {
     title: 15, partialTitle: 7, term: 5, partialTerm: 2,
 
     score: (result) => {
-      const [page, text, , description, score, , kind] = result;
+      const [page, text, anchor, description, score] = result;
+      if (description) return rankOfName(text, description);
       const known = headings(page);
       const title = known.find((heading) => heading.isTitle);
-      if (kind === "object") return rankOfName(text, description);
-      if (kind === "index" || !title) return score;
+      const candidates = known.filter((heading) => !anchor || heading.anchor === anchor);
+      if (!title || candidates.length === 0) return score; // an entry of the index
       const named = (heading) => (heading.isTitle ? heading.text : `${title.text} > ${heading.text}`);
-      const candidates = kind === "title" ? known.filter((heading) => named(heading) === text) : known;
       const [best, heading] = candidates.map((one) => [rank(one, title), one]).sort(([a], [b]) => b - a)[0];
       if (best > 0) [result[1], result[2]] = [named(heading), heading.anchor];
       const isMinor = page === "index" || page.startsWith(best > 0 ? "reference/" : "reference/lightlib");
