@@ -159,7 +159,7 @@ def table() -> list[tuple[str, int, int]]:
         ("lines of both packages", lines, 107_800),
         ("of these, lines that do something", working, 72_000),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
-        ("lines of tests", lines_of("tests")[0], 125_450),
+        ("lines of tests", lines_of("tests")[0], 125_550),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 29),
