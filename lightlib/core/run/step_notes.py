@@ -25,6 +25,7 @@ _AROUND_BATCHES: dict[CodeType, str] = {
 }
 _OF_DTYPES = re.compile(
     r"same dtype|expected scalar type|should be the same|match weight dtype|but expected (Float|Double|Half|BFloat16)"
+    r"|input must have the type"
 )
 _TRUE = {torch.float16: "16-true", torch.bfloat16: "bf16-true", torch.float64: "64-true"}
 

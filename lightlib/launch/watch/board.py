@@ -76,6 +76,6 @@ def _answered(call: Callable[[], T]) -> T:
 
 def _own_connection(store: Any) -> Any:
     """Return a separate connection, so that another thread's blocking call does not block this one."""
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(AttributeError, RuntimeError):
         return store.clone()
     return store  # a HashStore or FileStore, which does not block
