@@ -122,7 +122,7 @@ def check_tree(version: str, dry_run: bool, root: Path = ROOT) -> None:
 
 
 def check_green() -> None:
-    """Run the checks and the tests, which print what they find."""
+    """Run the checks and the tests, which print their results."""
     if subprocess.run([".ci/run"], cwd=ROOT, check=False).returncode:
         raise Refused(".ci/run has failed. Fix: what it names above.")
 
