@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -58,6 +58,11 @@ class Split:
     def of(self, stage: int) -> list[Unit]:
         """Return the units of one stage."""
         return [unit for unit, one in zip(self.units, self.stages, strict=True) if one == stage]
+
+    def only(self, stages: Collection[int]) -> Split:
+        """Return the same without the layers of other stages, which it would keep in memory."""
+        left = [pair for pair in zip(self.units, self.stages, strict=True) if pair[1] in stages]
+        return replace(self, units=[unit for unit, _ in left], stages=[stage for _, stage in left])
 
 
 def find_split(module: nn.Module, plan: ParallelPlan, named: Sequence[Any], count: int) -> Split:

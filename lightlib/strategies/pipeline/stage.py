@@ -240,8 +240,9 @@ def keep(
     absent_values = _AbsentValues(device)
     around = outside(module, split.part)
     layers = [unit.value for unit in around if isinstance(unit.value, nn.Module)]
+    kept = split if split.kind == "blocks" else split.only(own)  # those of blocks are hollowed out
     stages = {
-        index: Stage(split, index, count, absent_values, context, layers if index == count - 1 else []) for index in own
+        index: Stage(kept, index, count, absent_values, context, layers if index == count - 1 else []) for index in own
     }
     for unit in around:
         if count - 1 not in own and unit.size:

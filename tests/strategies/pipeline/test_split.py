@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -193,6 +196,28 @@ def test_what_is_kept_has_its_old_names_and_the_rest_has_no_parameters() -> None
     assert [name for name, _ in last.named_children()] == ["model", "loss"]
     assert "model.blocks.3.weight" in last.state_dict()
     assert "model.embed.weight" not in last.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("make", "stages"),
+    [
+        (lambda: nn.Sequential(*layers(4, 4, 4, 4)), ()),
+        (Loop, ()),
+        (Plain, [["first", "act"], ["second", "third"]]),
+    ],
+    ids=["chain", "blocks", "named"],
+)
+@pytest.mark.parametrize("own", [0, 1])
+def test_parameters_of_other_stages_leave_the_memory(make, stages, own) -> None:
+    module = Holder(model=make())
+    before = {name: weakref.ref(parameter) for name, parameter in module.named_parameters()}
+    plan = ParallelPlan(pipelined="model") if stages else ParallelPlan()
+    named = [[f"model.{name}" for name in stage] for stage in stages]
+    kept = keep(module, find_split(module, plan, named, 2), [own], 2, torch.device("cpu"), None)
+    gc.collect()
+    alive = {name for name, parameter in before.items() if parameter() is not None}
+    assert alive == {name for name, _ in module.named_parameters()} != {*before}
+    assert kept.keys() == {own}
 
 
 def test_a_stage_runs_its_layers_and_leaves_the_module_as_it_was() -> None:
