@@ -23,7 +23,8 @@ from lightlib.experiment.searchers.plain import Plain
 from tests.experiment.postgres import Postgres, why_not
 from tests.experiment.stores import Alive, memory, worker
 
-FORK = multiprocessing.get_context("fork")
+SERVER = multiprocessing.get_context("forkserver")  # a fork of this process may wait for a lock of its threads
+SERVER.set_forkserver_preload(["lightlib.experiment.ledger.queue", "optuna", "sqlalchemy"])
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +56,8 @@ def test_workers_that_begin_at_once_add_each_trial_one_time(tmp_path, kind, requ
     place = tmp_path if kind == "folder" else request.getfixturevalue("server").database("at_once")
     with open_storage(place) as storage:
         Ledger(storage, "experiment")
-    barrier = FORK.Barrier(8)
-    workers = [FORK.Process(target=work, args=(place, tmp_path, 24, 8, barrier)) for _ in range(8)]
+    barrier = SERVER.Barrier(8)
+    workers = [SERVER.Process(target=work, args=(place, tmp_path, 24, 8, barrier)) for _ in range(8)]
     for one in workers:
         one.start()
     for one in workers:
@@ -144,7 +145,8 @@ def test_a_worker_without_trials_waits_longer(tmp_path, kind, patient, least, re
         assert time.monotonic() - began >= least
 
 
-def hold(place, folder, held):
+def hold(place, folder, held, stuck):
+    turns._STUCK = stuck
     with (
         open_with_engine(place, Patience(60)) as (_, engine),
         turns_of(folder, engine, "experiment", Patience(60)).turn() as mine,
@@ -169,8 +171,8 @@ class TestHeld:
     def holder(self, place, tmp_path, stuck, monkeypatch):
         """A process that has the turn."""
         monkeypatch.setattr(turns, "_STUCK", stuck)
-        held = FORK.Event()
-        process = FORK.Process(target=hold, args=(place, tmp_path, held))
+        held = SERVER.Event()
+        process = SERVER.Process(target=hold, args=(place, tmp_path, held, stuck))
         process.start()
         assert held.wait(60)
         yield process
