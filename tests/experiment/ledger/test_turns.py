@@ -23,8 +23,7 @@ from lightlib.experiment.searchers.plain import Plain
 from tests.experiment.postgres import Postgres, why_not
 from tests.experiment.stores import Alive, memory, worker
 
-SERVER = multiprocessing.get_context("forkserver")  # a fork of this process may wait for a lock of its threads
-SERVER.set_forkserver_preload(["lightlib.experiment.ledger.queue", "optuna", "sqlalchemy"])
+SPAWN = multiprocessing.get_context("spawn")  # a fork of this process may wait for a lock of its threads
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +55,8 @@ def test_workers_that_begin_at_once_add_each_trial_one_time(tmp_path, kind, requ
     place = tmp_path if kind == "folder" else request.getfixturevalue("server").database("at_once")
     with open_storage(place) as storage:
         Ledger(storage, "experiment")
-    barrier = SERVER.Barrier(8)
-    workers = [SERVER.Process(target=work, args=(place, tmp_path, 24, 8, barrier)) for _ in range(8)]
+    barrier = SPAWN.Barrier(8)
+    workers = [SPAWN.Process(target=work, args=(place, tmp_path, 24, 8, barrier)) for _ in range(8)]
     for one in workers:
         one.start()
     for one in workers:
@@ -171,10 +170,10 @@ class TestHeld:
     def holder(self, place, tmp_path, stuck, monkeypatch):
         """A process that has the turn."""
         monkeypatch.setattr(turns, "_STUCK", stuck)
-        held = SERVER.Event()
-        process = SERVER.Process(target=hold, args=(place, tmp_path, held, stuck))
+        held = SPAWN.Event()
+        process = SPAWN.Process(target=hold, args=(place, tmp_path, held, stuck))
         process.start()
-        assert held.wait(60)
+        assert held.wait(600)
         yield process
         process.kill()
         process.join()
