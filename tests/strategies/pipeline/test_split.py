@@ -209,7 +209,7 @@ def test_what_is_kept_has_its_old_names_and_the_rest_has_no_parameters() -> None
 )
 @pytest.mark.parametrize("own", [0, 1])
 def test_parameters_of_other_stages_leave_the_memory(make, stages, own) -> None:
-    module = Holder(model=make())
+    module = Holder(model=make(), loss=nn.Linear(2, 2))
     before = {name: weakref.ref(parameter) for name, parameter in module.named_parameters()}
     plan = ParallelPlan(pipelined="model") if stages else ParallelPlan()
     named = [[f"model.{name}" for name in stage] for stage in stages]
