@@ -27,7 +27,7 @@ class Kind:
         several: Whether each process has several stages.
         v: Whether stages go forth and back over the processes, so that the first has the last stage as well.
         zero_bubble: Whether gradients of inputs and of weights are computed at different times.
-        since: The first torch in which it runs on CPU; None: all that lightlib supports.
+        since: The oldest torch that is accepted for it: with an older one it fails on CPUs. None: every one.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Kind:
         return number >= 1, "at least 1"
 
     def check_torch(self, version: str) -> None:
-        """Check that this version of torch has the schedule: an older one lets a process send to itself.
+        """Check that this version of torch can run the schedule: an older one has a process send to itself.
 
         Raises:
             MisconfigurationException: It is too old.
