@@ -78,6 +78,8 @@ def surroundings(tmp_path: Path) -> Iterator[None]:
     """Seed all generators, work in an empty folder, and fail the test that leaves something behind."""
     import torch
 
+    from lightlib.report import rank_zero_only
+
     random.seed(0)
     torch.default_generator.manual_seed(0)  # torch.manual_seed notes the stack for each kind of device: 1 ms per test
     if "numpy" in sys.modules:
@@ -86,9 +88,10 @@ def surroundings(tmp_path: Path) -> Iterator[None]:
     threads, dtype, grad = set(threading.enumerate()), torch.get_default_dtype(), torch.is_grad_enabled()
     deterministic = torch.are_deterministic_algorithms_enabled()
     os.chdir(tmp_path)
-    compat = _compat_is_installed()
+    compat, rank = _compat_is_installed(), rank_zero_only.rank
     yield
     os.chdir(folder)
+    rank_zero_only.rank = rank  # each Trainer sets it for the process, to that of the environment which it finds
     if _compat_is_installed() and not compat:  # by an example of a page
         sys.modules["lightlib_lightning"].uninstall()
     if torch.are_deterministic_algorithms_enabled() != deterministic:  # asked first, for the call is slow

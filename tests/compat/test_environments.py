@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lightlib import compat, report
+from lightlib import compat
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import free_port
 
@@ -233,7 +233,6 @@ def test_an_environment_checks_the_arguments(monkeypatch):
 
     for variable, value in LAUNCHED["TorchElasticEnvironment"][0].items():
         monkeypatch.setenv(variable, value)
-    monkeypatch.setattr(report.rank_zero_only, "rank", 0)  # the Trainer sets it for the process
     given = environments().TorchElasticEnvironment()
     with pytest.raises(ValueError, match=r"devices=3 and num_nodes=2, but torchrun has started 4 processes"):
         pl.Trainer(accelerator="cpu", devices=3, num_nodes=2, strategy="ddp", plugins=[given], **QUIET)
@@ -243,7 +242,6 @@ def test_an_environment_checks_the_arguments(monkeypatch):
 def test_torchrun_without_an_address(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "")
     monkeypatch.delenv("MASTER_ADDR")
-    monkeypatch.setattr(report.rank_zero_only, "rank", 0)  # another rank does not warn
     with pytest.warns(UserWarning, match="MASTER_ADDR environment variable is not defined. Set as localhost"):
         assert environments().TorchElasticEnvironment().main_address == "127.0.0.1"
 
