@@ -78,7 +78,7 @@ def surroundings(tmp_path: Path) -> Iterator[None]:
     """Seed all generators, work in an empty folder, and fail the test that leaves something behind."""
     import torch
 
-    from lightlib.report import rank_zero_only
+    from lightlib.report import log, rank_zero_only
 
     random.seed(0)
     torch.default_generator.manual_seed(0)  # torch.manual_seed notes the stack for each kind of device: 1 ms per test
@@ -88,10 +88,11 @@ def surroundings(tmp_path: Path) -> Iterator[None]:
     threads, dtype, grad = set(threading.enumerate()), torch.get_default_dtype(), torch.is_grad_enabled()
     deterministic = torch.are_deterministic_algorithms_enabled()
     os.chdir(tmp_path)
-    compat, rank = _compat_is_installed(), rank_zero_only.rank
+    compat, rank, level = _compat_is_installed(), rank_zero_only.rank, log.level
     yield
     os.chdir(folder)
     rank_zero_only.rank = rank  # each Trainer sets it for the process, to that of the environment which it finds
+    log.setLevel(level)
     if _compat_is_installed() and not compat:  # by an example of a page
         sys.modules["lightlib_lightning"].uninstall()
     if torch.are_deterministic_algorithms_enabled() != deterministic:  # asked first, for the call is slow
