@@ -132,6 +132,30 @@ def test_it_composes_with_shards_and_stages(sizes, make, precision, tolerance):
     assert_same(alone, ranks(4, run_four, sizes, make, precision)[0], tolerance)
 
 
+class Row(OwnNames):
+    """Layers in one row: the part that is split has none that FSDP gathers at once."""
+
+    def __init__(self):
+        super().__init__()
+        del self.calls
+        self.one = self.two = self.back = self.into = self.drop = None
+        blocks = [nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(4)]
+        self.row = nn.Sequential(self.words, *blocks, self.out)
+        self.words = self.out = None
+
+    def forward(self, x):
+        return self.row(x)
+
+
+def run_two(rank, make, precision):
+    return trained(seeded(make), MeshStrategy(tensor=2), 2, precision=precision, **OPTIONS)
+
+
+def test_the_first_forward_compares_in_the_dtype_of_the_run():
+    alone = trained(seeded(Row), precision="bf16-mixed", **OPTIONS)
+    assert_same(alone, ranks(2, run_two, Row, "bf16-mixed")[0], 5e-2)
+
+
 class Switched(Gated):
     mixed = False
 

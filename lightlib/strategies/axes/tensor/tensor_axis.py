@@ -154,7 +154,8 @@ class Tensor(Axis):
         ties = tied_parameters(module)
         here = dict(module.named_modules())  # a pipeline's stage has only some of them
         blocks = [name for name in self._blocks if name in here]
-        verified = self._verified(here, blocks)
+        cast = site.precision.compute_dtype if site.casts and site.precision.autocasts else None
+        verified = self._verified(here, blocks, cast)
         for name, style in self._styles.items():
             if name in here and style != "replicate":
                 if not any(parameter.is_meta for parameter in here[name].parameters()):
@@ -182,7 +183,7 @@ class Tensor(Axis):
         for one in verified:
             one.watch()
 
-    def _verified(self, here: dict[str, nn.Module], blocks: list[str]) -> list[FirstForward]:
+    def _verified(self, here: dict[str, nn.Module], blocks: list[str], dtype: torch.dtype | None) -> list[FirstForward]:
         """Return the checks of an automatic plan, one for each block, or other module, with split layers."""
         units: dict[str, dict[str, list[str]]] = {}
         for part, groups in self._proposal.parts.items() if self._proposal is not None else ():
@@ -192,7 +193,8 @@ class Tensor(Axis):
                 units.setdefault(unit, {})[below(part, unit)] = [below(name, part) for name in layers]
         tokens = self._mesh if self.sequence_parallel else None
         return [
-            FirstForward(name, here[name], parts, tokens if name in blocks else None) for name, parts in units.items()
+            FirstForward(name, here[name], parts, tokens if name in blocks else None, dtype)
+            for name, parts in units.items()
         ]
 
     def _refuse_with_planes(self) -> None:

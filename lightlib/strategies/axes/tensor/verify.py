@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.func import functional_call
 
 from lightlib.errors import MisconfigurationException
+from lightlib.precision.context import cast_floating
 from lightlib.strategies.axes.autograd_collectives import gathered, shard_of
 from lightlib.tree import map_tensors, tensors_in
 
@@ -34,12 +35,21 @@ class FirstForward:
         unit: The unit before it is split.
         parts: By name within the unit, the split layers of each part, to name in errors.
         tokens: The mesh over which the unit's inputs are split along the sequence; None if they are not.
+        dtype: The one to which parameters and inputs are cast when they are used; None: they are not cast.
 
     Raises:
         MisconfigurationException: In the first call: outputs differ; or a layer is called without the unit.
     """
 
-    def __init__(self, name: str, unit: nn.Module, parts: Mapping[str, list[str]], tokens: DeviceMesh | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        unit: nn.Module,
+        parts: Mapping[str, list[str]],
+        tokens: DeviceMesh | None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._dtype = dtype
         self._name, self._unit, self._parts, self._tokens = name, unit, parts, tokens
         self._forward: Callable[..., Any] = unit.forward  # without what other axes put around it
         places = {
@@ -71,7 +81,7 @@ class FirstForward:
     def _check(self, _: nn.Module, args: Any, kwargs: Any) -> None:
         for handle in self._handles:
             handle.remove()
-        values = {name: _full(value.detach()) for name, value in self._unit.named_parameters()}
+        values = {name: self._cast(_full(value.detach())) for name, value in self._unit.named_parameters()}
         buffers = {name: value.detach().clone() for name, value in self._unit.named_buffers()}
         found, wanted = _Outputs(), _Outputs()
         with torch.no_grad(), _evaluated(self._unit), _kept(self._unit):
@@ -81,7 +91,7 @@ class FirstForward:
                     found.add("", self._forward(*given, **named))
                 except Exception as error:
                     raise self._failed(next(iter(self._parts)), f"{type(error).__name__}: {error}") from error
-            given, named = _copied((self._joined(args), kwargs))
+            given, named = self._cast(_copied((self._joined(args), kwargs)))
             with _same_random_numbers(args), wanted.of(self._copy.eval(), self._parts):
                 wanted.add("", functional_call(self._copy, {**values, **buffers}, given, named))
         for part in [*(one for one in self._parts if one), ""]:
@@ -122,6 +132,9 @@ class FirstForward:
 
     def _called(self) -> str:
         return self._name or type(self._unit).__name__
+
+    def _cast(self, data: Any) -> Any:
+        return data if self._dtype is None else cast_floating(data, self._dtype)
 
     def _joined(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the inputs with the full sequence in front."""
