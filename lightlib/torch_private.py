@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -236,3 +237,178 @@ def checkpoint_activations(module: nn.Module, arguments: Mapping[str, Any]) -> b
         return False
     torchs.apply_activation_checkpointing(module, checkpoint_wrapper_fn=torchs.checkpoint_wrapper, **arguments)
     return True
+
+
+# The operation that waits for a functional collective.
+WAIT: Any = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001
+
+
+def identity(storage: Any) -> int:
+    """Return a number by which a storage is known while it lives."""
+    return storage._cdata  # type: ignore[no-any-return]  # noqa: SLF001
+
+
+def local_shard(tensor: Any) -> Tensor:
+    """Return the tensor that a DTensor, or the result of a collective, holds here; other tensors as they are."""
+    found: Tensor = getattr(tensor, "_local_tensor", getattr(tensor, "elem", tensor))
+    return found
+
+
+def is_of_dtensors(types: Sequence[type]) -> bool:
+    """Whether an operation is one of DTensors, for the `types` that `__torch_dispatch__` gets."""
+    return any(kind.__name__ == "DTensor" for kind in types)
+
+
+def packet_of(operation: Any) -> Any:
+    """Return all overloads of an operation together, as torch's counter of floating-point operations knows them."""
+    return operation._overloadpacket  # noqa: SLF001
+
+
+def group_of(arguments: Sequence[Any]) -> list[int]:
+    """Return the ranks of the group in the arguments of a collective operation."""
+    for argument in arguments:
+        if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):  # noqa: SLF001
+            return dist.get_process_group_ranks(dist.ProcessGroup.unbox(argument))
+    named: Any = dist.distributed_c10d
+    group = arguments[-1]  # its name, with functional collectives
+    return dist.get_process_group_ranks(named._resolve_process_group(group) if isinstance(group, str) else group)  # noqa: SLF001
+
+
+def held_by_fsdp(module: nn.Module) -> tuple[list[Tensor], list[nn.Parameter]]:
+    """Return the gathered tensors of `module` and of all within it, and the shards from which FSDP2 gathers them."""
+    from torch.distributed.fsdp import FSDPModule, fully_shard  # optional: slow to import
+
+    parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
+    groups = [group for part in parts for group in fully_shard.state(part)._fsdp_param_groups]  # type: ignore[attr-defined]  # noqa: SLF001
+    every = [one for group in groups for one in group.fsdp_params]
+    return [tensor for one in every for tensor in one.all_gather_outputs], [one.sharded_param for one in every]
+
+
+def drop_tensors(module: nn.Module) -> None:
+    """Remove all parameters and buffers of a copy that is not used any more."""
+    for part in module.modules():
+        part._parameters.clear()  # noqa: SLF001
+        part._buffers.clear()  # noqa: SLF001
+
+
+@contextmanager
+def shapes_of_dtensors_unseen() -> Iterator[None]:
+    """Let no mode see the operations by which DTensor finds the shape of a result once, and which compute nothing."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator  # optional: slow to import
+    from torch.utils._python_dispatch import _disable_current_modes  # optional: only used here
+
+    name = "_propagate_tensor_meta_non_cached"
+    propagate = getattr(ShardingPropagator, name)
+
+    def unseen(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return propagate(*args, **kwargs)
+
+    with mock.patch.object(ShardingPropagator, name, unseen):
+        yield
+
+
+@contextmanager
+def meshes_outside_of_fake() -> Iterator[None]:
+    """Let device meshes work within a `fake_mode`: they keep the numbers of ranks in tensors and read them."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily  # optional: slow to import
+    from torch.distributed.device_mesh import DeviceMesh  # optional: slow to import
+    from torch.distributed.pipelining import schedules  # optional: slow to import
+
+    def outside(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with unset_fake_temporarily():
+                return method(*args, **kwargs)
+
+        return call
+
+    with ExitStack() as stack:
+        for name in ("__init__", "__getitem__", "_flatten", "_unflatten", "get_local_rank", "get_coordinate"):
+            stack.enter_context(mock.patch.object(DeviceMesh, name, outside(getattr(DeviceMesh, name))))
+        mesh: Any = vars(DeviceMesh)["mesh"]
+        ranks = property(outside(mesh.fget))
+        stack.enter_context(mock.patch.object(DeviceMesh, "mesh", ranks))
+        for kind in [kind for kind in vars(schedules).values() if isinstance(kind, type)]:
+            if "_warmup_p2p" in vars(kind):  # first messages, by which stages agree that their shapes are known
+                stack.enter_context(mock.patch.object(kind, "_warmup_p2p", _agree))
+        send: Any = vars(schedules)["_batch_p2p"]
+        stack.enter_context(
+            mock.patch.object(
+                schedules,
+                "_batch_p2p",
+                lambda given, *more, **options: [
+                    _Held(*one)
+                    for one in zip(send(given, *more, **options), [each.tensor for each in given], strict=True)
+                ],
+            )
+        )
+        yield
+
+
+class _Held:
+    """A message that keeps its tensor until the schedule has waited for it, as those of a real group do."""
+
+    def __init__(self, work: Any, tensor: Tensor) -> None:
+        self._work, self._tensor = work, tensor
+
+    def wait(self, *timeout: Any) -> Any:
+        """Wait for nothing."""
+        del self._tensor
+        return self._work.wait(*timeout)
+
+
+def _agree(_: Any, stages: Sequence[Any], *__: Any, **___: Any) -> None:
+    from torch.distributed.pipelining import schedules  # optional: slow to import
+
+    modes: Any = getattr(schedules, "InferenceMode", None)  # since torch 2.13
+    for stage in stages if modes is not None else ():
+        vars(stage).update(_inference_mode=modes.STATIC)
+
+
+def join_fake_group(rank: int, size: int) -> None:
+    """Make a process group of one process, in which every collective returns at once and sends nothing."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # optional: registers the backend
+
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
+
+
+def forget_meshes() -> None:
+    """Clear the caches of DTensor: it finds meshes by their shape, and with them groups that are gone."""
+    from torch.distributed.tensor import _collective_utils, _redistribute, debug  # optional: slow to import
+
+    clear: Any = debug
+    clear._clear_sharding_prop_cache()  # noqa: SLF001
+    for place in (_redistribute, _collective_utils):
+        for cached in vars(place).values():
+            if hasattr(cached, "cache_clear"):
+                cached.cache_clear()
+
+
+@contextmanager
+def generic_kernels() -> Iterator[None]:
+    """Leave out oneDNN: only its kernel knows the size of the workspace that its recurrent layers keep."""
+    before = torch._C._get_mkldnn_enabled()  # noqa: SLF001
+    torch._C._set_mkldnn_enabled(False)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)  # noqa: SLF001
+
+
+def fake_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of operations that need values or shapes which a tensor without values does not have."""
+    from torch._subclasses import fake_tensor as fake  # optional: slow to import
+
+    return (
+        fake.DataDependentOutputException,
+        fake.DynamicOutputShapeException,
+        fake.UnsupportedFakeTensorException,
+        fake.UnsupportedOperatorException,
+    )
+
+
+def fake_mode() -> Any:
+    """Return a context in which tensors have shapes and dtypes, but no values and no memory."""
+    from torch._subclasses.fake_tensor import FakeTensorMode  # optional: slow to import
+
+    return FakeTensorMode()

@@ -13,6 +13,8 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
+from lightlib.torch_private import drop_tensors
+
 ELEMENTWISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.CELU, nn.SELU, nn.Mish, nn.Tanh, nn.Sigmoid,
     nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.LogSigmoid, nn.Identity, nn.Dropout,
@@ -72,7 +74,9 @@ def trace(part: nn.Module, within: str = "") -> Traced | None:
         graph = _Tracer().trace(root, given or None)
     except Exception:  # noqa: BLE001  a forward is any code; if it cannot be traced, its children are
         return None
-    return _Analysis(graph, root, within).result()
+    found = _Analysis(graph, root, within).result()
+    drop_tensors(root)  # a graph and its tracer hold each other, and would hold unsplit parameters
+    return found
 
 
 class _Tracer(fx.Tracer):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.tensor import Tensor
 from lightlib.strategies.axes.tensor.proposal import proposed
+from lightlib.strategies.axes.tensor.trace import trace
 from tests.distributed.runs import Decoder
 
 
@@ -207,3 +210,15 @@ Linear layers that stay in full on every process:
   head: its outputs are results of Decoder
 The first forward compares the outputs of the split layers with those of unsplit ones."""
     assert [record.getMessage() for record in caplog.records] == [wanted]
+
+
+def test_a_trace_holds_no_parameters():
+    gc.disable()
+    try:
+        part = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+        held = weakref.ref(part[0].weight)
+        assert trace(part) is not None
+        del part
+        assert held() is None
+    finally:
+        gc.enable()
