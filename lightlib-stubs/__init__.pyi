@@ -11,8 +11,9 @@ from lightlib.data.combined import CombinedLoader
 from lightlib.data.seed import isolate_rng, seed_everything
 from lightlib.errors import InvalidHP, StopTraining
 from lightlib.fabric.fabric import Fabric
+from lightlib.simulation.plan import plan
 from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.version import __version__
 from lightlib_lightning.tools.values import LIGHTNING_LOGO, cli_lightning_logo, disable_possible_user_warnings
 from lightning_utilities.core.imports import module_available
-__all__ = ['Callback', 'CombinedLoader', 'DataModule', 'Fabric', 'InvalidHP', 'LIGHTNING_LOGO', 'LightningDataModule', 'LightningModule', 'Module', 'ParallelPlan', 'StopTraining', 'Trainer', '__version__', '_graveyard', 'accelerators', 'callbacks', 'checkpoint', 'cli', 'cli_lightning_logo', 'core', 'demos', 'disable_possible_user_warnings', 'distributed', 'errors', 'evaluation', 'experiment', 'fabric', 'init_weights', 'isolate_rng', 'launch', 'loggers', 'loops', 'module_available', 'optim', 'overrides', 'paths', 'plot', 'plugins', 'precision', 'profilers', 'samplers', 'seed_everything', 'serve', 'strategies', 'testing', 'trainer', 'training_length', 'tuner', 'utilities']
+__all__ = ['Callback', 'CombinedLoader', 'DataModule', 'Fabric', 'InvalidHP', 'LIGHTNING_LOGO', 'LightningDataModule', 'LightningModule', 'Module', 'ParallelPlan', 'StopTraining', 'Trainer', '__version__', '_graveyard', 'accelerators', 'callbacks', 'checkpoint', 'cli', 'cli_lightning_logo', 'core', 'demos', 'disable_possible_user_warnings', 'distributed', 'errors', 'evaluation', 'experiment', 'fabric', 'init_weights', 'isolate_rng', 'launch', 'loggers', 'loops', 'module_available', 'optim', 'overrides', 'paths', 'plan', 'plot', 'plugins', 'precision', 'profilers', 'samplers', 'seed_everything', 'serve', 'strategies', 'testing', 'trainer', 'training_length', 'tuner', 'utilities']

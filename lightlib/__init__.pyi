@@ -11,6 +11,7 @@ from lightlib.data.combined import CombinedLoader
 from lightlib.data.seed import isolate_rng, seed_everything
 from lightlib.errors import InvalidHP, StopTraining
 from lightlib.fabric.fabric import Fabric
+from lightlib.simulation.plan import plan
 from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.version import __version__
-__all__ = ['Callback', 'CombinedLoader', 'DataModule', 'Fabric', 'InvalidHP', 'LightningDataModule', 'LightningModule', 'Module', 'ParallelPlan', 'StopTraining', 'Trainer', '__version__', 'init_weights', 'isolate_rng', 'plot', 'seed_everything', 'training_length']
+__all__ = ['Callback', 'CombinedLoader', 'DataModule', 'Fabric', 'InvalidHP', 'LightningDataModule', 'LightningModule', 'Module', 'ParallelPlan', 'StopTraining', 'Trainer', '__version__', 'init_weights', 'isolate_rng', 'plan', 'plot', 'seed_everything', 'training_length']

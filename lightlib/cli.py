@@ -292,9 +292,10 @@ class LightningCLI:
             ("data", self._datamodule_class, self.subclass_mode_data),
         ):
             kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
-            self.parser.add_instantiator(
-                RecordingInstantiator(partial(self._configured, key), key), kind, subclasses=subclasses
-            )
+            self.parser.add_instantiator(self._instantiator(key), kind, subclasses=subclasses)
+
+    def _instantiator(self, key: str) -> Any:
+        return RecordingInstantiator(partial(self._configured, key), key)
 
     def _configured(self, key: str) -> dict[str, Any]:
         """Return the configuration of the model or the data, as plain values."""

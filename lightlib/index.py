@@ -50,6 +50,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("__version__", "version"),
         Row("init_weights", "core.module.initialization"),
         Row("isolate_rng", "data.seed"),
+        Row("plan", "simulation.plan"),
         Row("plot", "command.plot.inline"),
         Row("seed_everything", "data.seed"),
         Row("training_length", "core.setup.length"),

@@ -408,7 +408,10 @@ def fake_errors() -> tuple[type[Exception], ...]:
 
 
 def fake_mode() -> Any:
-    """Return a context in which tensors have shapes and dtypes, but no values and no memory."""
+    """Return a context in which tensors have shapes and dtypes, but no values and no memory.
+
+    A real tensor that an operation gets, such as a constant of a module's file, is taken for one without values.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode  # optional: slow to import
 
-    return FakeTensorMode()
+    return FakeTensorMode(allow_non_fake_inputs=True)

@@ -41,6 +41,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "experiments": "Hyperparameter searches: one file, trials that survive any kill",
         "cli": "The command `lightlib`, YAML, `LightningCLI`",
         "strategies": "Several devices: choosing a strategy, its cost, valid combinations",
+        "plan": "Will it fit, on how many devices, with which strategy: before you have them",
         "tensor": "Large layers split over processes, found by tracing or by your plan",
         "launching": "How processes start and end",
         "fabric": "Your own training loop: Fabric",

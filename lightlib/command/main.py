@@ -32,6 +32,7 @@ run a model
   validate    validate with the weights of a checkpoint
   test        test with the weights of a checkpoint
   predict     predict with the weights of a checkpoint
+  plan        compare strategies: memory, messages, what fits; runs nothing
 
 search hyperparameters
   search      preview the plan of an experiment file
@@ -75,6 +76,7 @@ _MODULES = {
     "checkpoint": "lightlib.checkpoint.tools.command",
     "search": "lightlib.command.search",
     "experiment": "lightlib.command.experiment",
+    "plan": "lightlib.command.plan",
 }
 
 _INSTEAD = {  # commands of Determined that lightlib does not have

@@ -39,7 +39,7 @@ _HARMLESS = (
 _BOOLEANS = ("true", "false", "yes", "no")
 
 
-class _CLI(LightningCLI):
+class ConfigurationCLI(LightningCLI):
     """LightningCLI that parses given words, and prints overridden values if `--verbose` is given."""
 
     def __init__(self, words: list[str], verbose: bool, restricted: bool, parser_kwargs: dict[str, Any]) -> None:
@@ -89,6 +89,12 @@ class _CLI(LightningCLI):
 
 def run(words: Sequence[str]) -> int:
     """Run one of the four commands; return its exit status."""
+    ConfigurationCLI(*prepare(words))
+    return 0
+
+
+def prepare(words: Sequence[str]) -> tuple[list[str], bool, bool, dict[str, Any]]:
+    """Apply the options of the command itself; return the arguments of a `ConfigurationCLI`."""
     rest, options = _own_options(words)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -98,8 +104,7 @@ def run(words: Sequence[str]) -> int:
         _check_interpolation()
     mode = {"parser_mode": "omegaconf+"} if options.interpolate else {}
     kwargs: dict[str, Any] = {verb: dict(mode) for verb in LightningCLI.subcommands()}
-    _CLI(rest, options.verbose, options.allow is not None, {"prog": "lightlib", **mode, **kwargs})
-    return 0
+    return rest, options.verbose, options.allow is not None, {"prog": "lightlib", **mode, **kwargs}
 
 
 def _own_options(words: Sequence[str]) -> tuple[list[str], argparse.Namespace]:

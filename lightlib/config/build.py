@@ -10,7 +10,7 @@ T = TypeVar("T")
 _building: ContextVar[bool] = ContextVar("building", default=False)
 
 
-class _Raised(BaseException):
+class Raised(BaseException):
     """Carries an error past jsonargparse, which takes any Exception as a wrong type."""
 
     def __init__(self, error: Exception, kind: Any, arguments: Mapping[str, Any]) -> None:
@@ -26,7 +26,7 @@ def construct(class_type: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     try:
         return class_type(*args, **kwargs)
     except Exception as error:  # `let_through` raises it again
-        raise _Raised(error, class_type, kwargs) from error
+        raise Raised(error, class_type, kwargs) from error
     finally:
         _building.reset(token)
 
@@ -46,7 +46,7 @@ def let_through(
     token = _building.set(True)
     try:
         return build()
-    except _Raised as raised:
+    except Raised as raised:
         error = raised.error
         if on_error is not None:
             on_error(error, raised.kind, raised.arguments)

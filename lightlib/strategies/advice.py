@@ -77,9 +77,7 @@ def advise(
     if memory is None:
         name = "ddp" if devices > 1 else "single_device"
         return Advice(name, "the memory of a device is not known, so the number of devices decides", None)
-    parameters = [parameter for parameter in module.parameters() if not isinstance(parameter, UninitializedParameter)]
-    stored = sum(_bytes(parameter, param_dtype) for parameter in parameters)
-    gradients = sum(_bytes(parameter, param_dtype) for parameter in parameters if parameter.requires_grad)
+    stored, gradients = _stored(module, param_dtype)
     state, kind = _ASSUMED * gradients, "optimizer state (as AdamW's)"
     if stored + gradients + state > memory * ROOM:  # only then it matters
         known = _state_bytes(module, optimizers, gradients)
@@ -94,6 +92,24 @@ def advise(
     share = needed / devices
     sharded = f"{too_much}; sharded over {devices} devices they need {size(share)} on each"
     return Advice("fsdp", sharded, share <= memory * ROOM)
+
+
+def state_of(module: nn.Module, param_dtype: torch.dtype | None = None) -> tuple[int, int, int | None]:
+    """Return the bytes of parameters, gradients and optimizer state, the last of which may not be known.
+
+    Example:
+        >>> state_of(nn.Linear(999, 1000))
+        (4000000, 4000000, None)
+    """
+    stored, gradients = _stored(module, param_dtype)
+    return stored, gradients, _state_bytes(module, None, gradients)
+
+
+def _stored(module: nn.Module, param_dtype: torch.dtype | None) -> tuple[int, int]:
+    """Return the bytes of parameters and gradients."""
+    parameters = [parameter for parameter in module.parameters() if not isinstance(parameter, UninitializedParameter)]
+    stored = sum(_bytes(parameter, param_dtype) for parameter in parameters)
+    return stored, sum(_bytes(parameter, param_dtype) for parameter in parameters if parameter.requires_grad)
 
 
 def _check(name: str, value: object, least: int) -> None:

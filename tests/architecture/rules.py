@@ -38,7 +38,7 @@ ORDER = (
     "strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values",
     "core.resume > core.module > core.setup > core.run > core",
-    "fabric | tuner | evaluation",
+    "fabric | tuner | evaluation | simulation",
     "testing",
     "config.yaml > config.errors > config",
     "experiment.ledger > experiment.searchers | experiment.file",

@@ -375,12 +375,12 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
     def trainer(self, trainer: Trainer | None) -> None:
         self._trainer = trainer
 
-    def _attach(self, trainer: Any, results: Results) -> None:
+    def _attach(self, trainer: Any, results: Results | None) -> None:
         """Let the methods of this module use `trainer`, and `self.log` pass its values to `results`.
 
         Args:
             trainer: A Trainer, or a Fabric's stand-in for one.
-            results: Collects the logged values.
+            results: Collects the logged values; None: they are not collected.
         """
         self._trainer, self._results = trainer, results
 

@@ -103,6 +103,10 @@ class Replicate(Axis):
         self._parameters: list[nn.Parameter] = []
         self._trained: list[bool] = []  # which of them DistributedDataParallel averages
 
+    def wrap_by(self, wrapper: Wrapper) -> None:
+        """Call `wrapper` in place of DistributedDataParallel, with the same arguments; before `apply`."""
+        self._wrapper = wrapper
+
     def check(self, module: nn.Module, site: AxisContext) -> None:
         if not any(parameter.requires_grad for parameter in module.parameters()):
             raise MisconfigurationException(
@@ -228,13 +232,19 @@ class Replicate(Axis):
             return
         group, device = _copies(self._site), self._site.device
         parameters = [p for entry in optimizer.param_groups for p in entry["params"] if p.requires_grad]
-        present = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8, device=device)
-        distributed.all_reduce(present, distributed.ReduceOp.MAX, group=group)
-        for parameter, used in zip(parameters, present.tolist(), strict=True):
+        every = used_anywhere(parameters, group, device)
+        for parameter, used in zip(parameters, every, strict=True):
             if used and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)  # where torch keeps it
-        for bucket in _buckets([p.grad for p, used in zip(parameters, present.tolist(), strict=True) if used]):
+        for bucket in _buckets([p.grad for p, used in zip(parameters, every, strict=True) if used]):
             _average(bucket, group)
+
+
+def used_anywhere(parameters: list[Tensor], group: Any, device: torch.device) -> list[bool]:
+    """Return for each parameter whether it has a gradient on some process of `group`; all of them call this."""
+    present = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8, device=device)
+    distributed.all_reduce(present, distributed.ReduceOp.MAX, group=group)
+    return list(map(bool, present.tolist()))
 
 
 def _naming_unused(error: RuntimeError, ddp: Any) -> MisconfigurationException | None:

@@ -177,7 +177,7 @@ class _Shaped(nn.Module):
         stage: Stage = self.__dict__["stage"]
         received = None if stage.index == 0 else _filled(self.arrives, tensors)
         try:
-            output = stage(received, self.engine.calls[int(index)])
+            output = stage(received, self.engine.calls[number_of(index)])
         except BaseException as error:
             self.engine.errors.append(error)
             raise
@@ -270,10 +270,15 @@ class Engine:
     def _loss(self, _: Any, target: Tensor) -> Tensor:
         assert self.loss_of is not None, "torch calls this within `run`"
         try:
-            return self.loss_of(int(target), self.last_outputs.pop()).clone()
+            return self.loss_of(number_of(target), self.last_outputs.pop()).clone()
         except BaseException as error:
             self.errors.append(error)
             raise
+
+
+def number_of(index: Tensor) -> int:
+    """Return the number of a micro-batch, as torch's schedules hand it on."""
+    return int(index)
 
 
 def _shapes(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

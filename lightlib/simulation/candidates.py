@@ -1,0 +1,119 @@
+"""Candidates: the strategies that a plan compares, with the line of a configuration for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightlib.errors import UnknownNameError
+from lightlib.strategies.mesh import MeshStrategy
+from lightlib.strategies.mesh_presets import named
+from lightlib.strategies.single import SingleDeviceStrategy
+from lightlib.strategies.strategy import Strategy
+
+FAMILIES = ("ddp", "zero1", "fsdp", "hsdp", "tensor", "pipeline")
+_CHECKPOINTED = ("single_device", "ddp", "fsdp", "hsdp")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A strategy for a number of processes.
+
+    Attributes:
+        label: For the table, such as ``"pipeline 2, shard 4"``.
+        strategy: The value of the Trainer's argument in a configuration file: a name, or a class with arguments.
+        make: Returns a new one.
+        readers: The processes that read different data.
+        stages: The stages of a pipeline.
+        ranks: The processes to simulate: one, or one for each stage.
+    """
+
+    label: str
+    strategy: str
+    make: Callable[[], Strategy]
+    readers: int = 1
+    stages: int = 1
+    ranks: tuple[int, ...] = (0,)
+
+    @property
+    def yaml(self) -> str:
+        """The line of a configuration file."""
+        return f"trainer: {{strategy: {self.strategy}}}"
+
+
+def candidates(devices: int, nodes: int, families: Sequence[str] = FAMILIES) -> list[Candidate]:
+    """Return the strategies to compare, in the order in which they are preferred if they fit.
+
+    Args:
+        devices, nodes: Processes of each machine, and machines.
+        families: Some of `FAMILIES`.
+
+    Raises:
+        UnknownNameError: There is no such family.
+
+    Example:
+        >>> [one.label for one in candidates(4, 1, ["ddp", "tensor", "pipeline"])]
+        ['ddp', 'tensor 4', 'tensor 2, shard 2', 'pipeline 4', 'pipeline 2, shard 2', 'ddp + checkpointing']
+    """
+    for name in families:
+        if name not in FAMILIES:
+            raise UnknownNameError("strategy of a plan", name, FAMILIES, fix="--strategies fsdp,tensor")
+    size = devices * nodes
+    if size == 1:
+        return [_single(False), _single(True)]
+    sizes = [one for name in FAMILIES if name in families for one in _sizes_of(name, devices, nodes)]
+    plain = [_meshed(one, False) for one in sizes]
+    again = [_meshed(one, True) for one in sizes if one.family in _CHECKPOINTED]
+    return [*plain, *again]
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    family: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def _sizes_of(family: str, devices: int, nodes: int) -> list[_Sizes]:
+    """Return the sizes of the dimensions for one kind of strategy; tensor parallelism stays within a machine."""
+    size = devices * nodes
+    if family in ("ddp", "zero1", "fsdp"):
+        return [_Sizes(family, {"shard" if family == "fsdp" else "replicate": size})]
+    if family == "hsdp":
+        copies = nodes if nodes > 1 else 2
+        return [_Sizes(family, {"replicate": copies, "shard": size // copies})] if size // copies > 1 else []
+    if family == "tensor":
+        inner = [one for one in (devices, devices // 2) if one > 1 and size % one == 0]
+        return [_Sizes(family, _without_ones({"tensor": one, "shard": size // one})) for one in dict.fromkeys(inner)]
+    stages = [one for one in (nodes, devices, 2) if one > 1 and size % one == 0]
+    return [_Sizes(family, _without_ones({"pipeline": one, "shard": size // one})) for one in dict.fromkeys(stages)]
+
+
+def _without_ones(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {name: size for name, size in sizes.items() if size > 1}
+
+
+def _single(checkpointing: bool) -> Candidate:
+    if not checkpointing:
+        return Candidate("single_device", "single_device", SingleDeviceStrategy)
+    strategy = "{class_path: lightlib.strategies.SingleDeviceStrategy, init_args: {activation_checkpointing: true}}"
+    make = lambda: SingleDeviceStrategy(activation_checkpointing=True)  # noqa: E731
+    return Candidate("single_device + checkpointing", strategy, make)
+
+
+def _meshed(one: _Sizes, checkpointing: bool) -> Candidate:
+    size = 1
+    for length in one.sizes.values():
+        size *= length
+    stages = one.sizes.get("pipeline", 1)
+    readers = size // stages // one.sizes.get("tensor", 1)
+    ranks = tuple(stage * (size // stages) for stage in range(stages))
+    named_alone = one.family in ("ddp", "zero1", "fsdp")
+    label = one.family if named_alone else ", ".join(f"{name} {length}" for name, length in one.sizes.items())
+    if named_alone and not checkpointing:
+        return Candidate(label, one.family, lambda: named(one.family), readers)
+    options: dict[str, Any] = {**one.sizes, **({"activation_checkpointing": True} if checkpointing else {})}
+    written = ", ".join(f"{key}: {str(value).lower()}" for key, value in options.items())
+    strategy = f"{{class_path: lightlib.strategies.MeshStrategy, init_args: {{{written}}}}}"
+    label += " + checkpointing" * checkpointing
+    return Candidate(label, strategy, lambda: MeshStrategy(**options), readers, stages, ranks)

@@ -1,0 +1,135 @@
+"""MemoryCounter: counts the bytes of all tensors that live, in a real or in a simulated run."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from lightlib.torch_private import WAIT, TorchDispatchMode, flattened, identity, is_of_dtensors, local_shard
+from lightlib.tree import tensors_in
+
+
+class MemoryCounter(TorchDispatchMode):
+    """Counts the storages that operations return until they are freed; `add` counts older ones.
+
+    Kernels allocate more for themselves, and an allocator rounds up: neither is counted. Tensors on the meta device
+    have no memory.
+
+    Attributes:
+        current: The bytes of all storages that live now.
+        peak: The largest value of `current`.
+        highest: The largest one since `restart`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.current = self.peak = self.highest = 0
+        self._live: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._on_peak: Callable[[], None] | None = None
+        self._threshold, self._slack = 0, 1.0
+        self._resizing: Any = None
+
+    def __enter__(self) -> Self:
+        resize, counter = torch.UntypedStorage.resize_, self
+
+        def counted(storage: Any, size: int) -> Any:  # FSDP2 frees and allocates storages without an operation
+            result = resize(storage, size)
+            if identity(storage) in counter._live:
+                counter._see(storage)
+            return result
+
+        self._resizing = mock.patch.object(torch.UntypedStorage, "resize_", counted)
+        self._resizing.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._resizing.__exit__(*error)
+        self._live.clear()  # and with the references their callbacks
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_of_dtensors(types):
+            return NotImplemented  # their operations on local shards come here
+        output = func(*args, **(kwargs or {}))
+        if func is WAIT:
+            return args[0]  # the same tensor; of one without values torch makes another
+        args = () if func is torch.ops.aten.lift_fresh.default else args  # of a tensor that was made unseen
+        if isinstance(output, Tensor):
+            self._see_output(output, args)
+        elif isinstance(output, (tuple, list)):
+            for leaf in flattened(output)[0]:
+                if isinstance(leaf, Tensor):
+                    self._see_output(leaf, args)
+        return output
+
+    def _see_output(self, tensor: Tensor, args: Any) -> None:
+        """Count new storages, and not views of tensors that were never counted: backends have such."""
+        tensor = local_shard(tensor)
+        if tensor.is_meta or tensor.layout is not torch.strided:
+            return
+        storage = tensor.untyped_storage()
+        key = identity(storage)
+        if key in self._live or not any(identity(one.untyped_storage()) == key for one in tensors_in(list(args))):
+            self._see(storage)
+
+    def add(self, tensors: Iterable[Tensor]) -> None:
+        """Count tensors that existed before; of a DTensor, its local shard."""
+        for tensor in tensors:
+            self._see_tensor(local_shard(tensor))
+
+    def restart(self, threshold: int, on_peak: Callable[[], None], slack: float = 1.0) -> None:
+        """Begin to look for a peak: `on_peak` is called whenever `current` exceeds this and all values since.
+
+        Args:
+            threshold: The bytes to exceed first.
+            on_peak: Looks at the present moment.
+            slack: By which factor a value must exceed the last one.
+        """
+        self._threshold, self._on_peak, self._slack, self.highest = threshold, on_peak, slack, self.current
+
+    def bytes_of(self, tensors: Iterable[Any], without: set[int] | None = None) -> int:
+        """Return the counted bytes of the storages of `tensors`, each storage once.
+
+        Args:
+            tensors: Also in lists and dicts.
+            without: Storages that do not count; those that were counted are added to it.
+        """
+        seen = set() if without is None else without
+        total = 0
+        for tensor in tensors_in(list(tensors)):
+            key = identity(local_shard(tensor).untyped_storage())
+            if key not in seen and key in self._live:
+                seen.add(key)
+                total += self._live[key][1]
+        return total
+
+    def _see_tensor(self, tensor: Tensor) -> None:
+        if not tensor.is_meta and tensor.layout is torch.strided:
+            self._see(tensor.untyped_storage())
+
+    def _see(self, storage: Any) -> None:
+        key, size = identity(storage), storage.nbytes()
+        known = self._live.get(key)
+        if known is None:
+            self._live[key] = weakref.ref(storage, lambda _: self._forget(key)), size
+            self.current += size
+        elif known[1] != size:
+            self._live[key] = known[0], size
+            self.current += size - known[1]
+        else:
+            return
+        self.highest = max(self.highest, self.current)
+        self.peak = max(self.peak, self.current)
+        if self._on_peak is not None and self.current > self._threshold:
+            self._threshold = int(self.current * self._slack)
+            self._on_peak()
+
+    def _forget(self, key: int) -> None:
+        self.current -= self._live.pop(key)[1]
