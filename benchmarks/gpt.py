@@ -20,7 +20,7 @@ __all__ = ["BATCH_SIZE", "BY_HAND", "MICROBATCHES", "SPLIT", "Step", "gpt", "los
 WIDTH, BLOCKS, CHARACTERS, LENGTH = 64, 4, 64, 64
 BATCH_SIZE, MICROBATCHES = 8, 4
 SPLIT = {"query": "colwise", "key": "colwise", "value": "colwise", "out": "rowwise", "up": "colwise", "down": "rowwise"}
-_CUT = 3  # the first stage has the embedding and two of the blocks
+_STAGES = {2: (0, 3, 7), 4: (0, 2, 3, 4, 7)}  # the first layer of each stage, and the end
 Step = Callable[[Tensor, Tensor], object]
 
 
@@ -107,16 +107,14 @@ def _tensor() -> Step:
 
 def _pipeline() -> Step:
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
-    layers = gpt()[_CUT:] if rank else gpt()[:_CUT]
+    layers = gpt()[slice(*_STAGES[ranks][rank : rank + 2])]
     stage = PipelineStage(layers, rank, ranks, torch.device("cpu"))
     schedule, adam = Schedule1F1B(stage, MICROBATCHES, loss_fn=loss), optimizer(layers)
 
     def step(inputs: Tensor, targets: Tensor) -> None:
         adam.zero_grad()
-        if rank:
-            schedule.step(target=targets, losses=[])
-        else:
-            schedule.step(inputs)
+        given = {"target": targets, "losses": []} if rank == ranks - 1 else {}
+        schedule.step(*[inputs][: rank == 0], **given)
         adam.step()
 
     return step

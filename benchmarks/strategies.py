@@ -1,13 +1,15 @@
-"""(h) A step of each strategy with two gloo processes, over one by hand with torch's functions."""
+"""(h) A step of each strategy on two and four gloo processes, over one by hand with torch's functions."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -21,30 +23,43 @@ import lightlib as L
 from benchmarks.gpt import BATCH_SIZE, BY_HAND, MICROBATCHES, SPLIT, Step, gpt, loss, optimizer, text
 from benchmarks.measure import FULL, QUICK, Result, Row, Size, Target
 from benchmarks.peers import LIGHTLIB, PLAIN
+from lightlib.simulation.memory import MemoryCounter
+from lightlib.torch_private import shapes_of_dtensors_unseen
 
 __all__ = ["LIMIT", "Turns", "run"]
 
 LIMIT = 1.03
 LIMITED = ("fsdp", "ddp")  # in tensor and pipeline, lightlib does more than the step by hand: docs/decisions/0059
-PROCESSES = 2
+MEMORY_LIMIT = 1.02
+PROCESSES = (2, 4)
 WARM_UP = 10
+_SETTLED = 3  # steps after which an optimizer has its state, and torch its buckets
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Yield for each strategy the step by hand, and how many times as long lightlib's takes, in one torchrun."""
+    """Yield for each number of processes and each strategy the time and the memory of a step over one by hand."""
+    for processes in PROCESSES:
+        yield from _results(size, processes)
+
+
+def _results(size: Size, processes: int) -> Iterator[Result]:
+    """Measure all strategies in one torchrun."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "times.json"
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={PROCESSES}"]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         command += ["-m", "benchmarks.strategies", str(output), "quick" if size == QUICK else "full"]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
-        measured: dict[str, list[tuple[float, float]]] = json.loads(output.read_text())
-    for strategy, rounds in measured.items():
-        seconds, ratios = zip(*rounds, strict=True)
-        yield Row(f"ms of a step by hand: GPT, {strategy}", PLAIN.name, [1e3 * each for each in seconds], "ms")
-        row = Row(f"a step over one by hand: GPT, {strategy}", LIGHTLIB.name, ratios, "times")
+        measured: dict[str, dict[str, Any]] = json.loads(output.read_text())
+    for strategy, found in measured.items():
+        what = f"GPT, {strategy}, {processes} processes"
+        seconds, ratios = zip(*found["times"], strict=True)
+        yield Row(f"ms of a step by hand: {what}", PLAIN.name, [1e3 * each for each in seconds], "ms")
+        row = Row(f"a step over one by hand: {what}", LIGHTLIB.name, ratios, "times")
         yield row
         if strategy in LIMITED:
-            yield Target(f"{strategy}: times a step by hand", row.median, LIMIT, "times")
+            yield Target(f"{strategy}, {processes} processes: times a step by hand", row.median, LIMIT, "times")
+        most = max(own / by_hand for own, by_hand in found["memory"])
+        yield Target(f"{strategy}, {processes} processes: times the memory by hand", most, MEMORY_LIMIT, "times")
 
 
 class Turns:
@@ -96,16 +111,48 @@ class _Module(L.Module):
 
 
 def in_turns(strategy: str, steps: int) -> tuple[float, float]:
-    """Train in this process and its peer; return the times of `Turns`."""
+    """Train in this process and its peers; return the times of `Turns`."""
+    turns = Turns(strategy)
+    _fit(strategy, DataLoader(text(WARM_UP + steps + 1), BATCH_SIZE, collate_fn=turns))
+    return turns.seconds_and_ratio()
+
+
+def memory(strategy: str) -> tuple[int, int]:
+    """Return the largest bytes of all tensors of this process within a step: of lightlib, and by hand."""
+
+    def by_hand(loader: Any) -> None:
+        step = BY_HAND[strategy]()
+        for batch in loader:
+            step(*batch)
+
+    return _peak(partial(_fit, strategy)), _peak(by_hand)
+
+
+def _peak(train: Callable[[Any], None]) -> int:
+    counter, batches = MemoryCounter(), 0
+
+    def begin(batch: Any) -> Any:
+        nonlocal batches
+        batches += 1
+        if batches == _SETTLED:
+            counter.restart(sys.maxsize, lambda: None)
+        return batch
+
+    loader = DataLoader(text(_SETTLED + 2), BATCH_SIZE, collate_fn=begin)
+    gc.collect()
+    with shapes_of_dtensors_unseen(), counter:
+        train(loader)
+    return counter.highest
+
+
+def _fit(strategy: str, loader: Any) -> None:
     made: Any = strategy
     if strategy == "pipeline":
         made = L.strategies.PipelineStrategy(schedule="1f1b", microbatches=MICROBATCHES)
-    turns = Turns(strategy)
-    loader = DataLoader(text(WARM_UP + steps + 1), BATCH_SIZE, collate_fn=turns)
     trainer = L.Trainer(
         accelerator="cpu",
         strategy=made,
-        devices=PROCESSES,
+        devices=int(os.environ["WORLD_SIZE"]),
         use_distributed_sampler=False,
         max_epochs=1,
         logger=False,
@@ -114,16 +161,22 @@ def in_turns(strategy: str, steps: int) -> tuple[float, float]:
         enable_progress_bar=False,
     )
     trainer.fit(_Module(), loader)
-    return turns.seconds_and_ratio()
 
 
 def _measure(output: Path, size: Size) -> None:
-    """Measure as one of the processes that torchrun started; the first one writes its times."""
-    measured: dict[str, list[tuple[float, float]]] = {strategy: [] for strategy in BY_HAND}
+    """Measure as one of the processes that torchrun started; the first one writes its times, and the memory of all."""
+    times: dict[str, list[tuple[float, float]]] = {strategy: [] for strategy in BY_HAND}
     for _ in range(size.fewer_rounds):
-        for strategy, rounds in measured.items():
+        for strategy, rounds in times.items():
             rounds.append(in_turns(strategy, size.large_steps))
+    held = {strategy: memory(strategy) for strategy in BY_HAND}
+    every: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(every, held)
     if torch.distributed.get_rank() == 0:
+        measured = {
+            strategy: {"times": rounds, "memory": [one[strategy] for one in every]}
+            for strategy, rounds in times.items()
+        }
         output.write_text(json.dumps(measured))
 
 

@@ -31,9 +31,11 @@ gets it as its users do it, with tqdm and SummaryWriter. Calls are counted exact
 the clock, are not among them. torch itself imports a second's worth of its compiler when the first optimizer is made:
 that is in the seconds to the first step, also of the plain loop.
 
-The strategies train a GPT of 4 blocks of width 64 with two gloo processes. A step written with torch's functions comes
-before each step of lightlib's, in the same processes and on the same batch. A ratio is lightlib's step over the two by
-hand around it, and that of a round is the median over {large} steps, in {fewer} rounds.
+The strategies train a GPT of 4 blocks of width 64 with two and with four gloo processes. A step written with torch's
+functions comes before each step of lightlib's, in the same processes and on the same batch. A ratio is lightlib's step
+over the two by hand around it, and that of a round is the median over {large} steps, in {fewer} rounds. Memory is the
+largest number of bytes of all tensors of a process within a step, counted exactly; the ratio is that of the process
+with the largest.
 
 A search runs 40 trials that sleep for a second, two at a time; Hydra's sweeper one at a time. The cost of a trial is
 the time from the first to the last, per trial, less its share of the sleep. Each program is started three times, in

