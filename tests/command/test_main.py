@@ -316,6 +316,7 @@ VERBS = {
     "validate": ("--config config.yaml", "val_loss"),
     "test": ("--config config.yaml", "test_loss"),
     "predict": ("--config config.yaml --trainer.limit_predict_batches 1", "predicts 4"),
+    "plan": ("--config config.yaml --memory 1GB", "Use single_device"),
     "init": ("new --template gan", "cd new"),
     "plot": ("metrics.csv --format html", "Wrote curves.html"),
     "checkpoint": ("inspect weights.ckpt", "net.weight"),
