@@ -60,29 +60,29 @@ class MemoryCounter(TorchDispatchMode):
         output = func(*args, **(kwargs or {}))
         if func is WAIT:
             return args[0]  # the same tensor; of one without values torch makes another
-        args = () if func is torch.ops.aten.lift_fresh.default else args  # of a tensor that was made unseen
-        if isinstance(output, Tensor):
-            self._see_output(output, args)
-        elif isinstance(output, (tuple, list)):
-            for leaf in flattened(output)[0]:
-                if isinstance(leaf, Tensor):
-                    self._see_output(leaf, args)
+        leaves = [output] if isinstance(output, Tensor) else flattened(output)[0]
+        made = [local_shard(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
+        new = [tensor for tensor in made if self._is_counted(tensor) and self._key(tensor) not in self._live]
+        if new and func is not torch.ops.aten.lift_fresh.default:  # of a tensor that was made unseen
+            given = {self._key(tensor) for tensor in tensors_in(list(args)) if self._is_counted(tensor)}
+            new = [tensor for tensor in new if self._key(tensor) not in given]
+        for tensor in new:  # and not views of tensors that were never counted: backends have such
+            self._see(tensor.untyped_storage())
         return output
 
-    def _see_output(self, tensor: Tensor, args: Any) -> None:
-        """Count new storages, and not views of tensors that were never counted: backends have such."""
-        tensor = local_shard(tensor)
-        if tensor.is_meta or tensor.layout is not torch.strided:
-            return
-        storage = tensor.untyped_storage()
-        key = identity(storage)
-        if key in self._live or not any(identity(one.untyped_storage()) == key for one in tensors_in(list(args))):
-            self._see(storage)
+    @staticmethod
+    def _is_counted(tensor: Tensor) -> bool:
+        return not tensor.is_meta and tensor.layout is torch.strided
+
+    @staticmethod
+    def _key(tensor: Tensor) -> int:
+        return identity(tensor.untyped_storage())
 
     def add(self, tensors: Iterable[Tensor]) -> None:
         """Count tensors that existed before; of a DTensor, its local shard."""
-        for tensor in tensors:
-            self._see_tensor(local_shard(tensor))
+        for tensor in map(local_shard, tensors):
+            if self._is_counted(tensor):
+                self._see(tensor.untyped_storage())
 
     def restart(self, threshold: int, on_peak: Callable[[], None], slack: float = 1.0) -> None:
         """Begin to look for a peak: `on_peak` is called whenever `current` exceeds this and all values since.
@@ -104,15 +104,11 @@ class MemoryCounter(TorchDispatchMode):
         seen = set() if without is None else without
         total = 0
         for tensor in tensors_in(list(tensors)):
-            key = identity(local_shard(tensor).untyped_storage())
+            key = self._key(local_shard(tensor))
             if key not in seen and key in self._live:
                 seen.add(key)
                 total += self._live[key][1]
         return total
-
-    def _see_tensor(self, tensor: Tensor) -> None:
-        if not tensor.is_meta and tensor.layout is torch.strided:
-            self._see(tensor.untyped_storage())
 
     def _see(self, storage: Any) -> None:
         key, size = identity(storage), storage.nbytes()
