@@ -86,8 +86,8 @@ class TestPlan:
 
     def test_a_sharded_strategy_where_replicas_do_not_fit(self):
         module, batch = mlp(256, 8, 4)
-        replicas = row_of(plan(module, batch, devices=4), "ddp").counted.peak
-        found = plan(module, batch, devices=4, memory=replicas)
+        replicas = row_of(plan(module, batch, devices=4, strategies=["ddp"]), "ddp").counted.peak
+        found = plan(module, batch, devices=4, memory=replicas, strategies=["ddp", "zero1"])
         assert row_of(found, "ddp").fits is False
         assert found.recommended.candidate.label == "zero1"
         assert "ddp would need" in found.reason
