@@ -22,6 +22,7 @@ PRECISIONS = ("32-true", "bf16-mixed")
 EXACT = ("single_device", "ddp", "zero1", "fsdp", "fsdp + checkpointing", "hsdp", "tensor", "tensor 2, shard 2")
 STATISTICS = 1e-4  # torch simulates those of a batch norm in bfloat16, and keeps them in float32
 TOLERANCE = 0.02  # in pipelines, as docs/plan.md promises
+MESSAGE = 2**16  # the bytes of a message between two stages here, which a real stage may keep longer
 
 
 def simulated(model, name, precision, processes):
@@ -82,7 +83,7 @@ def compare(model, precision, names):
             if case[1] in EXACT:
                 assert expected == (pytest.approx(found, rel=STATISTICS) if model == "convolutions" else found), case
                 continue
-            assert expected[0] == pytest.approx(found[0], rel=TOLERANCE), (case, rank)
+            assert expected[0] == pytest.approx(found[0], rel=TOLERANCE, abs=MESSAGE), (case, rank)
             assert expected[0] <= found[0], (case, rank)  # so "does not fit" is never wrong
 
 
