@@ -239,10 +239,6 @@ def checkpoint_activations(module: nn.Module, arguments: Mapping[str, Any]) -> b
     return True
 
 
-# The operation that waits for a functional collective.
-WAIT: Any = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001
-
-
 def identity(storage: Any) -> int:
     """Return a number by which a storage is known while it lives."""
     return storage._cdata  # type: ignore[no-any-return]  # noqa: SLF001

@@ -27,6 +27,7 @@ class Candidate:
         readers: The processes that read different data.
         stages: The stages of a pipeline.
         ranks: The processes to simulate: one, or one for each stage.
+        shares: Over how many processes parameters, gradients and optimizer state are divided.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Candidate:
     readers: int = 1
     stages: int = 1
     ranks: tuple[int, ...] = (0,)
+    shares: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def yaml(self) -> str:
@@ -108,12 +110,14 @@ def _meshed(one: _Sizes, checkpointing: bool) -> Candidate:
     stages = one.sizes.get("pipeline", 1)
     readers = size // stages // one.sizes.get("tensor", 1)
     ranks = tuple(stage * (size // stages) for stage in range(stages))
+    divided = size // one.sizes.get("replicate", 1)
+    shares = (1, 1, size) if one.family == "zero1" else (divided, divided, divided)
     named_alone = one.family in ("ddp", "zero1", "fsdp")
     label = one.family if named_alone else ", ".join(f"{name} {length}" for name, length in one.sizes.items())
     if named_alone and not checkpointing:
-        return Candidate(label, one.family, lambda: named(one.family), readers)
+        return Candidate(label, one.family, lambda: named(one.family), readers, shares=shares)
     options: dict[str, Any] = {**one.sizes, **({"activation_checkpointing": True} if checkpointing else {})}
     written = ", ".join(f"{key}: {str(value).lower()}" for key, value in options.items())
     strategy = f"{{class_path: lightlib.strategies.MeshStrategy, init_args: {{{written}}}}}"
     label += " + checkpointing" * checkpointing
-    return Candidate(label, strategy, lambda: MeshStrategy(**options), readers, stages, ranks)
+    return Candidate(label, strategy, lambda: MeshStrategy(**options), readers, stages, ranks, shares)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from lightlib.simulation.candidates import Candidate
@@ -18,22 +17,6 @@ def by_formula(held: Sequence[int | None], one: Candidate, samples: int) -> Row:
         one: The strategy.
         samples: Of one process.
     """
-    shares = _shares(one)
-    amounts = Amounts(*(int((amount or 0) / share) for amount, share in zip(held, shares, strict=True)))
+    amounts = Amounts(*(int((amount or 0) / share) for amount, share in zip(held, one.shares, strict=True)))
     peak = amounts.parameters + amounts.gradients + amounts.optimizer_state
     return Row(one, samples, Counted(peak, "", amounts, peak), source="formula")
-
-
-def _shares(one: Candidate) -> tuple[int, int, int]:
-    """Return over how many processes parameters, gradients and optimizer state are divided."""
-    if one.label.startswith("zero1"):
-        return 1, 1, one.readers
-    if one.label.startswith(("ddp", "single_device")):
-        return 1, 1, 1
-    if one.label.startswith("fsdp"):
-        return one.readers, one.readers, one.readers
-    sizes = dict(re.findall(r"(\w+) (\d+)", one.label))
-    divided = 1
-    for name in ("shard", "tensor", "pipeline"):
-        divided *= int(sizes.get(name, 1))
-    return divided, divided, divided

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from lightlib.torch_private import WAIT, TorchDispatchMode, flattened, identity, is_of_dtensors, local_shard
+from lightlib.torch_private import TorchDispatchMode, flattened, identity, is_of_dtensors, local_shard
 from lightlib.tree import tensors_in
 
 
@@ -58,15 +58,17 @@ class MemoryCounter(TorchDispatchMode):
         if is_of_dtensors(types):
             return NotImplemented  # their operations on local shards come here
         output = func(*args, **(kwargs or {}))
-        if func is WAIT:
+        if func.namespace == "_c10d_functional" and func.__name__.startswith("wait_tensor"):
             return args[0]  # the same tensor; of one without values torch makes another
         leaves = [output] if isinstance(output, Tensor) else flattened(output)[0]
         made = [local_shard(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
-        new = [tensor for tensor in made if self._is_counted(tensor) and self._key(tensor) not in self._live]
+        counted = [tensor for tensor in made if self._is_counted(tensor)]
+        new = [tensor for tensor in counted if self._key(tensor) not in self._live]
         if new and func is not torch.ops.aten.lift_fresh.default:  # of a tensor that was made unseen
             given = {self._key(tensor) for tensor in tensors_in(list(args)) if self._is_counted(tensor)}
-            new = [tensor for tensor in new if self._key(tensor) not in given]
-        for tensor in new:  # and not views of tensors that were never counted: backends have such
+            # views of tensors that were never counted: backends have such
+            counted = [one for one in counted if self._key(one) in self._live or self._key(one) not in given]
+        for tensor in counted:  # also known ones, which the operation may have resized
             self._see(tensor.untyped_storage())
         return output
 

@@ -128,14 +128,27 @@ class _Task:
         return state_of(self.module, self.precision.param_dtype)
 
     def rows(self, given: Sequence[Candidate], sizes: Sequence[int], measured: bool) -> tuple[list[Row], str]:
-        """Return a row for each strategy and size; if the step cannot be simulated, why, and rows without."""
+        """Return a row for each strategy and size; if the step cannot be simulated at all, why, and rows without."""
+        found, obstacle = list[Row](), ""
+        for one, samples in ((one, samples) for one in given for samples in sizes):
+            try:
+                found.append(self.row(one, samples))
+            except SimulationError as error:
+                obstacle = obstacle or str(error)
+                found.append(_refused(one, samples, error))
+        if not obstacle or any(row.counted is not None and row.source == "simulated" for row in found):
+            return found, ""
+        found = [by_formula(self.held, one, sizes[0]) for one in given]
+        if measured:
+            found = [self._measured(sizes[0]), *found]
+        return [self._judged(row) for row in found], obstacle
+
+    def tried(self, one: Candidate, samples: int) -> Row:
+        """Return the row of another number of samples, which the step may refuse."""
         try:
-            return [self.row(one, samples) for one in given for samples in sizes], ""
+            return self.row(one, samples)
         except SimulationError as error:
-            found = [by_formula(self.held, one, sizes[0]) for one in given]
-            if measured:
-                found = [self._measured(sizes[0]), *found]
-            return [self._judged(row) for row in found], str(error)
+            return _refused(one, samples, error)
 
     def row(self, one: Candidate, samples: int) -> Row:
         """Return the row of a strategy: of the process that needs most, or by formula if that alone does not fit."""
@@ -147,7 +160,7 @@ class _Task:
         except SimulationError:
             raise
         except LightlibError as error:
-            return Row(one, samples, None, refused=str(error).partition("\n")[0])
+            return _refused(one, samples, error)
         except Exception as error:  # torch's, of a layer that this strategy cannot have; or of the step itself
             if one.ranks == (0,) and one.readers == self.devices * self.nodes:
                 raise _failed(error) from error
@@ -226,7 +239,7 @@ def _largest(task: _Task, row: Row) -> int:
     above = MOST + 1
     slope, other = 0.0, row.samples * 2
     for _ in range(_TRIES):
-        tried = task.row(row.candidate, other)
+        tried = task.tried(row.candidate, other)
         peak = math.inf if tried.counted is None else tried.counted.peak
         if math.isfinite(peak):
             slope = (peak - below[1]) / (other - below[0])
@@ -245,18 +258,22 @@ def _change(task: _Task, least: Row) -> str:
     """Return the smallest change with which the strategy fits: fewer samples, half precision, or more devices."""
     samples = least.samples // 2
     while samples:
-        if task.row(least.candidate, samples).fits:
+        if task.tried(least.candidate, samples).fits:
             return f"With a batch of {samples} in place of {least.samples} samples it fits"
         samples //= 2
     half = replace(task, precision=Precision.named("bf16-true"))
-    if task.precision.param_dtype is torch.float32 and half.row(least.candidate, least.samples).fits:
+    if task.precision.param_dtype is torch.float32 and half.tried(least.candidate, least.samples).fits:
         return "With precision bf16-true it fits"
     for factor in (2, 4, 8, 16):
         more = replace(task, devices=task.devices * factor)
         for one in candidates(more.devices, more.nodes, ["fsdp"])[::-1]:
-            if more.row(one, least.samples).fits:
+            if more.tried(one, least.samples).fits:
                 return f"With {more.devices} devices in place of {task.devices} it fits: {one.label}"
     return "Neither one sample, nor bf16-true, nor 16 times the devices make it fit: a layer alone is too large"
+
+
+def _refused(one: Candidate, samples: int, error: Exception) -> Row:
+    return Row(one, samples, None, refused=str(error).partition("\n")[0])
 
 
 def _notes(module: nn.Module) -> list[str]:

@@ -123,7 +123,7 @@ class TestPlan:
         memory = round(simulate(module, batch, SingleDeviceStrategy(), samples=64, foreach=True).peak / 0.9) + 1
         found = plan(module, batch, memory=memory)
         assert (found.recommended, found.largest) == (None, None)
-        assert found.change == "With a batch of 128 in place of 256 samples it fits" or "batch of 64" in found.change
+        assert found.change == "With a batch of 64 in place of 256 samples it fits"
         assert "Nothing fits" in str(found)
 
     def test_more_devices_where_fewer_samples_do_not_help(self):
@@ -182,6 +182,8 @@ class Wrong(Reads):
     def training_step(self, batch, batch_idx):
         if self.how == "a shape":
             return self.layer(batch[:, :3]).sum()
+        if self.how == "a batch of another size":
+            return self.layer(batch.view(4, 32)).sum()
         return self.missing if self.how == "a name" else self.trainer.missing
 
 
@@ -199,6 +201,12 @@ def test_constants_and_dropout():
     found = plan(Constant(), torch.ones(4, 32), devices=2, memory=10**9, strategies=["ddp", "fsdp"])
     assert not found.obstacle
     assert {row.refused for row in found.rows[:2]} == {""}
+
+
+def test_a_step_for_one_number_of_samples():
+    found = plan(Wrong("a batch of another size"), torch.ones(4, 32), memory=10**9, batch_sizes=[4, 8])
+    assert (found.obstacle, found.recommended.samples, found.largest) == ("", 4, 4)
+    assert "failed in a simulation" in found.rows[1].refused
 
 
 def test_random_numbers_go_on_as_before():

@@ -198,6 +198,7 @@ class _Shaped(nn.Module):
 
 
 _TENSOR = "a tensor"
+number_of: Callable[[Tensor], int] = int  # of a micro-batch, as torch's schedules hand it on; a simulation replaces it
 
 
 def _described(value: Any) -> tuple[Any, list[Tensor]]:
@@ -274,11 +275,6 @@ class Engine:
         except BaseException as error:
             self.errors.append(error)
             raise
-
-
-def number_of(index: Tensor) -> int:
-    """Return the number of a micro-batch, as torch's schedules hand it on."""
-    return int(index)
 
 
 def _shapes(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
