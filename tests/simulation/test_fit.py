@@ -60,6 +60,7 @@ def test_four_processes_are_exact_or_within_two_percent():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*batch normalisation within a pipeline")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_strategy_on_four_processes(model, precision):
