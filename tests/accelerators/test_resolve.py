@@ -75,6 +75,7 @@ def test_an_interactive_session_takes_one_gpu_and_says_so(monkeypatch, caplog):
     machine(monkeypatch, gpus=4)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     monkeypatch.setattr("lightlib.report.log.propagate", True)
+    monkeypatch.setattr("lightlib.report.log.handlers", [])  # pytest adds its own where nothing is propagated
     with caplog.at_level("INFO", logger="lightlib"):
         assert choose("gpu")[1] == [torch.device("cuda", 0)]
     assert caplog.messages == ["Using 1 of 4 cuda devices in an interactive session; devices=4 uses all."]

@@ -173,6 +173,7 @@ def written_project(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFi
     monkeypatch.setattr(sys, "argv", ["lightlib"])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(logging.getLogger("lightlib"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("lightlib"), "handlers", [])  # pytest's own would repeat each message
     caplog.set_level(logging.INFO, "lightlib")
     settings = jsonargparse._common.parsing_settings
     before = {name: settings[name] for name in SET_BY_ALLOW}

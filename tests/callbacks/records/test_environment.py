@@ -101,6 +101,7 @@ def test_no_secret_is_written(tmp_path, monkeypatch, capsys, caplog):
 
 def test_it_is_printed_once(caplog, monkeypatch):
     monkeypatch.setattr("lightlib.report.log.propagate", True)
+    monkeypatch.setattr("lightlib.report.log.handlers", [])  # pytest adds its own where nothing is propagated
     caplog.set_level("INFO", "lightlib")
     Trainer(**QUIET, max_epochs=2, callbacks=[EnvironmentRecord()]).fit(Net(), loader(4))
     assert caplog.text.count("Callbacks in the order of their calls") == 1

@@ -137,6 +137,7 @@ def test_a_rank_0_that_does_not_answer_is_named(monkeypatch, caplog, listens, wh
     """Another server at the port would block torch forever; an unused port, for the full timeout."""
     here = given(monkeypatch, 1)
     monkeypatch.setattr("lightlib.report.log.propagate", True)
+    monkeypatch.setattr("lightlib.report.log.handlers", [])  # pytest adds its own where nothing is propagated
     caplog.set_level(logging.INFO, "lightlib")
     with socket.socket() as other:
         if listens:
