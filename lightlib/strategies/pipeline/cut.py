@@ -42,12 +42,13 @@ class Cut:
             MisconfigurationException: A parameter was used before.
         """
         calls: list[Call] = []
-        where = "the step"
+        where = ""
 
         def stop(*given: Any, **named: Any) -> NoReturn:
             nonlocal where
             calls.append((given, named))
-            where = _line(traceback.walk_stack(sys._getframe(1)))  # noqa: SLF001  the way to know who calls
+            if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in flattened(calls[0])[0]):
+                where = _line(traceback.walk_stack(sys._getframe(1)))  # noqa: SLF001  the way to know who calls
             raise _Stopped
 
         try:
@@ -59,12 +60,9 @@ class Cut:
             if not isinstance(error, AbsentLayerError) and AbsentLayer.__name__ not in str(error):
                 raise
             raise self._used_before(_line(reversed([*traceback.walk_tb(error.__traceback__)]))) from error
-        if not calls:
-            return None
-        leaves, _ = flattened(calls[0])
-        if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves):
+        if where:
             raise self._used_before(where)
-        return calls[0]
+        return calls[0] if calls else None
 
     def replay(self, step: Callable[..., Any], name: str, seed: int, args: tuple[Any, ...], output: Any) -> Any:
         """Return the result of `step`, with `output` as the answer to its call of the part.

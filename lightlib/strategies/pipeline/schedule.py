@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -311,10 +311,8 @@ def _broken(value: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.is_floating_point() and bool(leaf.isnan().any()) for leaf in leaves)
 
 
-def shape_of(call: Mapping[str, Any] | Call) -> str:
+def shape_of(call: Mapping[str, Any] | Call) -> Hashable:
     """Return the key of a schedule: shapes, dtypes and structure."""
     leaves, structure = flattened(call)
-    kinds = [
-        (tuple(leaf.shape), str(leaf.dtype)) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves
-    ]
-    return f"{kinds} {structure}"
+    kinds = [(tuple(leaf.shape), leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
+    return *kinds, str(structure)

@@ -7,7 +7,6 @@ import pickle
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -48,9 +47,14 @@ class Training:
         self.full = 0
         self._engines: OrderedDict[tuple[int, int], Engine] = OrderedDict()
         self._odd_said = False
+        self._sent: list[Any] = []  # broadcasts of this process that need not have arrived yet
+        self._digests: dict[Any, int] = {}
 
     def __call__(self, batch: Any, batch_idx: int, backward: Callable[..., None], sync: bool) -> Any:
         """Run one batch forward and backward; return the mean loss, with the step's other outputs where it ran."""
+        for sent in self._sent:
+            sent.wait()
+        self._sent.clear()
         number = self._number(batch)
         parts = self._parts(batch, max(number, 1))
         calls, seeds, shape = self._calls(parts, batch_idx)
@@ -118,7 +122,7 @@ class Training:
             except Exception as error:  # noqa: BLE001  raised on every process
                 failure, shape = error, 0
             message = torch.tensor([seed, len(parts), shape, int(failure is not None)])
-        distributed.broadcast(message, group=self.chain.group, group_src=self.chain.ranks[0])
+        self._broadcast(message, self.chain.ranks[0])
         seed, number, shape, failed = message.tolist()
         if failed:
             self._fail_together(failure)
@@ -133,6 +137,14 @@ class Training:
             calls = [self._call(part, one, batch_idx) for part, one in zip(parts, seeds, strict=True)]
         return calls, seeds, shape
 
+    def _broadcast(self, tensor: Tensor, source: int) -> None:
+        """Send `tensor` of one process to the rest; the sender does not wait for them."""
+        work = distributed.broadcast(tensor, group=self.chain.group, group_src=source, async_op=True)
+        if self.chain.rank == source:
+            self._sent.append(work)
+        else:
+            work.wait()
+
     def _call(self, part: Any, seed: int, batch_idx: int) -> Call:
         call = self.cut.capture(self.step, seed, (part, batch_idx))
         if call is None:
@@ -142,14 +154,17 @@ class Training:
     def _one_shape(self, calls: Sequence[Call | None]) -> int:
         shapes = {shape_of(call) for call in calls if call is not None}
         if len(shapes) > 1:
-            first, second = sorted(shapes)[:2]
+            first, second = sorted(map(str, shapes))[:2]
             raise MisconfigurationException(
                 f"Micro-batches call the pipelined part with different shapes: {first:.150} and {second:.150}.",
                 expected="equal shapes within a batch.",
                 fix="pad, or define split_batch(batch, n) so that its parts have equal shapes.",
             )
-        digest = hashlib.sha256(shapes.pop().encode()).digest()
-        return int.from_bytes(digest[:7], "little")
+        shape = shapes.pop()
+        if shape not in self._digests:
+            digest = hashlib.sha256(str(shape).encode()).digest()
+            self._digests[shape] = int.from_bytes(digest[:7], "little")
+        return self._digests[shape]
 
     def _fail_together(self, own: BaseException | None) -> None:
         """Raise the error of the first process on every process."""
@@ -170,18 +185,19 @@ class Training:
     # after
     def _exchanged(self, outputs: list[Any], backward: Callable[..., None], sync: bool) -> Any:
         """Send each micro-batch's loss and weight and the logged values to every stage; return the batch's output."""
-        group, last = self.chain.group, self.chain.rank == self.last
+        last = self.chain.rank == self.last
         logged = self.site.send() if last and sync else None
         payload = pickle.dumps(logged) if logged else b""
-        pairs = [_loss_and_weight(output) for output in outputs] if last else []
-        head = torch.zeros(3, dtype=torch.float64)
-        values = torch.zeros(2 * len(outputs), dtype=torch.float64, device=self.chain.device)
         if last:
+            pairs = [_loss_and_weight(output) for output in outputs]
             head = torch.tensor(
                 [any(output is None for output in outputs), _weighted(pairs), len(payload)], dtype=torch.float64
             )
-            values = torch.stack([_number_of(value) for row in zip(*pairs, strict=True) for value in row])
-        head, values = self._from_last(head, values.to(self.chain.device))
+            values = torch.cat([_numbers(row) for row in zip(*pairs, strict=True)]).to(self.chain.device)
+        else:
+            head = torch.zeros(3, dtype=torch.float64)
+            values = torch.zeros(2 * len(outputs), dtype=torch.float64, device=self.chain.device)
+        head, values = self._from_last(head, values)
         skipped, weighted, length = map(int, head.tolist())
         if skipped:
             raise MisconfigurationException(
@@ -192,7 +208,7 @@ class Training:
         if length:
             packed = torch.empty(length, dtype=torch.uint8)
             packed = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if last else packed
-            distributed.broadcast(packed, group=group, group_src=self.last)
+            self._broadcast(packed, self.last)
             if not last:
                 self.site.receive(pickle.loads(packed.numpy().tobytes()))  # noqa: S301  from a process of this run
         if last:
@@ -207,13 +223,12 @@ class Training:
 
     def _from_last(self, head: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Broadcast two tensors from the last stage; `values` stays on its device, so that the host need not wait."""
-        send = partial(distributed.broadcast, group=self.chain.group, group_src=self.last)
         if not values.is_cpu:
-            send(head)
-            send(values)
+            self._broadcast(head, self.last)
+            self._broadcast(values, self.last)
             return head, values
         together = torch.cat([head, values])
-        send(together)
+        self._broadcast(together, self.last)
         return together[: len(head)], together[len(head) :]
 
 
@@ -229,8 +244,12 @@ def _weighted(pairs: Sequence[tuple[Any, Any]]) -> int:
     return 0 if not weights else 2 if isinstance(weights[0], Tensor) else 1
 
 
-def _number_of(value: Any) -> Tensor:
-    return torch.as_tensor(0.0 if value is None else value).detach().to(torch.float64).reshape(())
+def _numbers(values: Sequence[Any]) -> Tensor:
+    """Return one number for each value, which is a tensor, a plain number or None."""
+    if all(value is None for value in values):
+        return torch.zeros(len(values), dtype=torch.float64)
+    tensors = [torch.as_tensor(0.0 if value is None else value).detach().reshape(()) for value in values]
+    return torch.stack(tensors).to(torch.float64)
 
 
 def _merged(outputs: Sequence[Any], weighted: bool) -> Any:
