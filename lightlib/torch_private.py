@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -50,7 +51,9 @@ __all__ = [
     "shadowed",
     "structured",
     "tied_parameters",
+    "unscale_in_place",
     "version_of",
+    "without_parameters",
 ]
 
 # Whether a profiler runs: the C function itself, because it is called for every step.
@@ -80,6 +83,29 @@ def set_gradient_sync(ddp: DistributedDataParallel, sync: bool) -> None:
 def found_inf(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the findings of `scaler.unscale_(optimizer)`: 0 per device, or 1 after an overflow."""
     return list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())  # noqa: SLF001
+
+
+def unscale_in_place(
+    scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]
+) -> None:
+    """Run `scaler.unscale_(optimizer)` with the gradients of `parameters` in place of the optimizer's."""
+    given: Any = SimpleNamespace(param_groups=[{"params": parameters}])
+    scaler.unscale_(given)
+    states = scaler._per_optimizer_states  # noqa: SLF001
+    states[id(optimizer)] = states.pop(id(given))
+
+
+@contextmanager
+def without_parameters() -> Iterator[None]:
+    """Let optimizers be made of no parameters, which torch refuses unless they are in a group."""
+    made = torch.optim.Optimizer.__init__
+
+    def make(optimizer: torch.optim.Optimizer, params: Any, defaults: dict[str, Any]) -> None:
+        given = params if isinstance(params, Tensor) else list(params) or [{"params": []}]
+        made(optimizer, given, defaults)
+
+    with mock.patch.object(torch.optim.Optimizer, "__init__", make):
+        yield
 
 
 def convolve(convolution: Any, given: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

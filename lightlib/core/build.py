@@ -408,14 +408,18 @@ class Builder:
         plan = self.plan(train_data.expected_batches if train_data is not None else 0)
         check_optimization(module, settings)
         given, configs = self.timed(module, "configure_optimizers", configure)(
-            module, plan.rest(progress), not overrides(module, Module, "lr_scheduler_step"), self._eval_batches
+            module,
+            plan.rest(progress),
+            not overrides(module, Module, "lr_scheduler_step"),
+            self._eval_batches,
+            strategy.divides_parameters,
         )
         check_schedulers(module, configs)
         if settings.limit_val_batches and self.sources["val"] is None and overrides(module, Module, "validation_step"):
             refuse_unvalidated(module, monitors_of((), configs))
         optimizers = [strategy.optimizer(optimizer) for optimizer in given]
-        if scaler is not None and strategy.shares_overflow:
-            scaler.share_overflow_by(partial(strategy.share_overflow, scaler.grad_scaler))
+        if scaler is not None:
+            scaler.unscale_by(partial(strategy.unscale, scaler.grad_scaler), empty=strategy.divides_parameters)
         by_user = overrides(module, Module, "backward")
         optimization = Optimization(
             module,

@@ -187,9 +187,11 @@ class PlacedObjects:
             return None
         if self.scaler is None:
             self.scaler = strategy.precision.loss_scaler(self.strategy.root_device.type)
-            if self.scaler is not None and strategy.shares_overflow:
+            if self.scaler is not None:
                 grad_scaler = self.scaler.grad_scaler
-                self.scaler.share_overflow_by(lambda one: strategy.share_overflow(grad_scaler, one))
+                self.scaler.unscale_by(
+                    lambda one: strategy.unscale(grad_scaler, one), empty=strategy.divides_parameters
+                )
         if self.scaler is not None:
             self.scaler.check(optimizer)
         return self.scaler

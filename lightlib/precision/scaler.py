@@ -20,7 +20,7 @@ class Scaler(Protocol):
 
     grad_scaler: Any
 
-    def share_overflow_by(self, call: Callable[[Optimizer], None], /) -> None: ...
+    def unscale_by(self, call: Callable[[Optimizer], None], /, *, empty: bool = False) -> None: ...
 
     def check(self, optimizer: Optimizer, /) -> None: ...
 
@@ -77,11 +77,12 @@ class LossScaler:
         self.grad_scaler, self._rule = made_of(settings, device_type)
         self._unscaled: set[int] = set()
         self._stepped: set[int] = set()
-        self._share_overflow: Callable[[Optimizer], None] | None = None
+        self._unscale: Callable[[Optimizer], None] = self.grad_scaler.unscale_
+        self._empty = False
 
-    def share_overflow_by(self, call: Callable[[Optimizer], None]) -> None:
-        """Call `call` after unscaling, to notify other ranks of an overflow."""
-        self._share_overflow = call
+    def unscale_by(self, call: Callable[[Optimizer], None], *, empty: bool = False) -> None:
+        """Unscale with `call` in place of `grad_scaler.unscale_`; with `empty` an optimizer may have no gradients."""
+        self._unscale, self._empty = call, empty
 
     def check(self, optimizer: Optimizer) -> None:
         """Raise when the loss cannot be scaled for `optimizer`."""
@@ -123,14 +124,14 @@ class LossScaler:
             return
         self.check(optimizer)
         gradients = (p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
-        if next(gradients, None) is None:
+        if next(gradients, None) is None and not self._empty:
             raise MisconfigurationException(
                 f"{type(optimizer).__name__} is to step, but none of its parameters has a gradient.",
                 expected="a backward pass before each step when the loss is scaled ('16-mixed').",
                 fix="step only the optimizers whose parameters were used, and call zero_grad() only after the step.",
             )
         try:
-            self.grad_scaler.unscale_(optimizer)
+            self._unscale(optimizer)
         except AssertionError as error:
             raise MisconfigurationException(
                 f"{type(optimizer).__name__} is to step, but the loss was never scaled ('16-mixed').",
@@ -144,8 +145,6 @@ class LossScaler:
                 fix="leave out .half(), or use precision='16-true'.",
             ) from error
         self._unscaled.add(id(optimizer))
-        if self._share_overflow is not None:
-            self._share_overflow(optimizer)
 
     def step(self, optimizer: Optimizer) -> bool:
         """Unscale if that was not done, then step `optimizer` unless a gradient is infinite or NaN.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, check_word
@@ -25,6 +26,7 @@ from lightlib.strategies.axes.manual import ByHand
 from lightlib.strategies.axes.optimizer_checks import refuse_on_parts
 from lightlib.strategies.axes.parallel_plan import plan_of
 from lightlib.strategies.axes.replicate import Replicate
+from lightlib.strategies.axes.replicated import step_together, unscale
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor.tensor_axis import Tensor as TensorAxis
 from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
@@ -123,6 +125,7 @@ class MeshStrategy(Strategy):
         self.names: list[str] = []
         self._keys: list[str] = []
         self._optimizers: list[Optimizer] = []
+        self._removable: list[RemovableHandle] = []
         self._site: AxisContext | None = None
         self._mesh: Any = None
         self._background: Any = None
@@ -182,7 +185,6 @@ class MeshStrategy(Strategy):
         self.lockstep = any(axis.lockstep for axis in self.axes)
         self.in_parts = any(axis.runs_microbatches for axis in self.axes)
         self.inference_mode = not any(axis.keeps_gathered for axis in self.axes)
-        self.shares_overflow = any(not axis.equal_gradients for axis in self.axes)
         self._number_data()
 
     def _number_data(self) -> None:
@@ -210,10 +212,11 @@ class MeshStrategy(Strategy):
         first = tuple(axis for axis in self._given if axis.active)
         copies = math.prod(axis.size for axis in self._dimensions.values() if axis.splits_batch or axis.splits_samples)
         # FSDP2 averages the gradients of replicas too, where parameters are DTensors or differ between processes.
-        if self._shard.active or self._shard.asked or any(axis.shards_parameters for axis in first):
+        if self._shard.active or self._shard.asked:
             return (*first, self._shard)
         if copies > 1:
-            return (*first, self._shard if any(axis.divides_parameters for axis in first) else self._replicate)
+            apart = any(axis.shards_parameters or axis.divides_parameters for axis in first)
+            return (*first, self._shard if apart else self._replicate)
         return first
 
     def init_context(self) -> AbstractContextManager[Any]:
@@ -282,19 +285,25 @@ class MeshStrategy(Strategy):
             axis.apply(module, site)
         if not any(parameter.is_meta for parameter in module.parameters()):
             module.to(self.root_device)
-        state_by_name.mark_placed(module, self, (lambda _: True) if self._partial else state_by_name.has_dtensors)
+        state_by_name.mark_placed(
+            module, self, (lambda _: True) if self.divides_parameters else state_by_name.has_dtensors
+        )
         self.module, self._site = module, site
 
     def optimizer(self, optimizer: Optimizer) -> Any:
         refuse_on_parts(optimizer)
         for axis in self.axes:
             optimizer = axis.optimizer(optimizer)
+        self._removable += step_together(optimizer)
         self._optimizers.append(optimizer)
         return optimizer
 
     def teardown(self) -> None:
         """Release the resources of the run; processes, mesh and the placed module stay for the next one."""
         self._optimizers = []
+        for handle in self._removable:
+            handle.remove()
+        self._removable = []
         for axis in self.axes:
             axis.teardown()
 
@@ -338,19 +347,23 @@ class MeshStrategy(Strategy):
     def load_own_buffers(self, buffers: Mapping[str, Tensor]) -> None:
         consistency.load_own_buffers(self._placed, buffers)
 
-    def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
-        for found in found_inf(scaler, optimizer):
-            distributed.all_reduce(found, distributed.ReduceOp.MAX)
+    def unscale(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
+        unscale(scaler, optimizer, self.root_device)
+        if any(not axis.equal_gradients for axis in self.axes):
+            for found in found_inf(scaler, optimizer):
+                distributed.all_reduce(found, distributed.ReduceOp.MAX)
 
     # state
     def module_state(self) -> dict[str, Any]:
-        return state_by_name.module_state(self._placed, self._partial, self._keys)
+        return state_by_name.module_state(self._placed, self.divides_parameters, self._keys)
 
     def load_module_state(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         state_by_name.load_module_state(self._placed, state_dict, strict, self._keys)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        return state_by_name.optimizer_state(optimizer, self.parameter_names(optimizer), self._partial, self.names)
+        return state_by_name.optimizer_state(
+            optimizer, self.parameter_names(optimizer), self.divides_parameters, self.names
+        )
 
     def load_optimizer_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         state_by_name.load_optimizer_state(optimizer, state_dict, self.parameter_names(optimizer), self.names)
@@ -368,11 +381,11 @@ class MeshStrategy(Strategy):
 
     def sharded_optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         return state_by_name.sharded_optimizer_state(
-            optimizer, self.parameter_names(optimizer), self._partial, self.names
+            optimizer, self.parameter_names(optimizer), self.divides_parameters, self.names
         )
 
     def parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return state_by_name.gathered(tensors, self._partial, self.names)
+        return state_by_name.gathered(tensors, self.divides_parameters, self.names)
 
     def sharded_parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(tensors)
@@ -386,7 +399,7 @@ class MeshStrategy(Strategy):
         return self._background
 
     @property
-    def _partial(self) -> bool:
+    def divides_parameters(self) -> bool:  # type: ignore[override]  # it follows from the axes
         """Whether processes hold different parameters."""
         return any(axis.divides_parameters for axis in self.axes)
 

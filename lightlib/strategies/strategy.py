@@ -53,13 +53,13 @@ class Strategy(ABC):
         data_place: This process's index among those.
         launcher: How to start the processes of this machine without a launcher: ``"subprocess"`` (the program is run
             again), ``"spawn"``, ``"fork"`` or ``"forkserver"``; None for a strategy of one process.
-        shares_overflow: Whether some processes only may see an overflow of float16, so that they must exchange it.
         sync_batchnorm: The Trainer's argument; set before `place`.
         timeout: How long a process waits for other ranks; None is the default.
         lockstep: Whether every process must run as many evaluation steps as every other, because parameters are
             gathered in `forward`.
         inference_mode: Whether evaluation may run in `torch.inference_mode`; otherwise it runs in `torch.no_grad`.
         in_parts: Whether `training_step` is called once for each micro-batch of a batch.
+        divides_parameters: Whether processes hold different parameters, so that an optimizer may have none on some.
         forked: How to write this strategy with forked processes, as a notebook needs it; empty: not possible.
         steps_parameters: Whether the optimizers step the module's own parameters, and no copies of them.
         keeps_layers: Whether each process keeps the module's layers with all of their parameters.
@@ -91,7 +91,6 @@ class Strategy(ABC):
     data_size: int = 1
     data: Collectives
     data_place: int = 0
-    shares_overflow: bool = False
     sync_batchnorm: bool = False
     timeout: Any = None
     launcher: str | None = None
@@ -100,6 +99,7 @@ class Strategy(ABC):
     inference_mode: bool = True
     device_mesh: Any = None
     in_parts: bool = False
+    divides_parameters: bool = False
     steps_parameters: bool = True
     keeps_layers: bool = True
     checkpoint_format: str = "file"
@@ -299,8 +299,9 @@ class Strategy(ABC):
     def load_own_buffers(self, buffers: Mapping[str, Tensor]) -> None:
         """Load the result of `own_buffers` on this process."""
 
-    def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
-        """Notify all processes of an overflow that `scaler.unscale_(optimizer)` found. Nothing by default."""
+    def unscale(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
+        """Divide the gradients of `optimizer` by the scale; all processes then know of an overflow on one of them."""
+        scaler.unscale_(optimizer)
 
     def parameter_names(self, optimizer: Optimizer) -> list[list[str]]:
         """Return the fully qualified names of the parameters of each group, in the order of `optimizer_state`."""

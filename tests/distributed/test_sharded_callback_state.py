@@ -50,7 +50,10 @@ def leg(
     trainer.fit(module, loader, ckpt_path=before, resume=resume)
     Shards.read = read
     weights = {name: value.clone() for name, value in trainer.strategy.module_state().items()}
-    held = {"names": list(callback.average), "sharded": isinstance(next(iter(callback.average.values())), DTensor)}
+    held = {
+        "names": list(callback.average),
+        "sharded": any(isinstance(one, DTensor) for one in callback.average.values()),
+    }
     return full(trainer, callback), weights, {**held, "steps": callback.steps, "read": sum(lengths)}
 
 

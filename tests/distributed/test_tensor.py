@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 
 import lightlib as L
@@ -49,7 +50,7 @@ def test_two_processes_compute_what_one_does(case):
     for mine, theirs in zip(both[0]["losses"], both[1]["losses"], strict=True):
         assert mine == theirs
     torch.testing.assert_close(torch.tensor(both[0]["losses"]), torch.tensor(alone["losses"]), rtol=1e-5, atol=1e-6)
-    assert both[0]["kinds"] == {"DTensor"}
+    assert both[0]["kinds"] == {"DTensor", "Parameter"}  # those that are not split are plain
     assert both[0]["heads"] == 2
 
 
@@ -94,25 +95,48 @@ def test_it_composes_with_transforms(name):
     assert_same(alone, ranks(2, run_with, name)[0])
 
 
-class WithFused(Decoder):
+class AtOnce(Decoder):
+    """Its optimizer steps all parameters at once: plain ones, and split ones, also `by_hand` in configure_model."""
+
+    def __init__(self, how, plan=None, by_hand=False):
+        super().__init__(plan)
+        self.how, self.by_hand = how, by_hand
+
+    def configure_model(self):
+        styles = {"gate": ColwiseParallel(), "up": ColwiseParallel(), "down": RowwiseParallel()}
+        for block in self.blocks if self.by_hand else ():
+            parallelize_module(block.network, self.device_mesh["tensor"], styles, src_data_rank=None)
+
     def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), 1e-3, fused=True, eps=1e-4)  # the keys' biases have no gradient
+        # the keys' biases have no gradient
+        return torch.optim.AdamW(self.parameters(), 1e-3, eps=1e-4, **{self.how: True})
 
 
-def run_fused(rank, precision):
+def run_at_once(rank, how, precision, by_hand):
     strategy = MeshStrategy(tensor=2)
-    result = trained(seeded(WithFused, {"tensor": FULL}), strategy, 2, precision=precision)
+    made = seeded(AtOnce, how, None if by_hand else {"tensor": FULL}, by_hand)
+    result = trained(made, strategy, 2, precision=precision)
     trainer = L.Trainer(accelerator="cpu", strategy=strategy, devices=2, logger=False, enable_progress_bar=False)
     module = strategy.module
     result["prediction"] = trainer.strategy.predict_step((torch.arange(8)[None],), 0).detach()
-    assert isinstance(module, WithFused)
+    assert isinstance(module, AtOnce)
     return result
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-5), ("bf16-mixed", 3e-2)])
-def test_a_fused_optimizer_and_lower_precision(precision, tolerance):
-    alone = trained(seeded(WithFused), precision=precision)
-    both = ranks(2, run_fused, precision)
+@pytest.mark.filterwarnings("ignore:.*computes in float16 on the CPU")
+@pytest.mark.parametrize(
+    ("how", "precision", "tolerance", "by_hand"),
+    [
+        ("foreach", "32-true", 1e-5, False),
+        ("fused", "bf16-mixed", 3e-2, False),
+        ("foreach", "16-mixed", 3e-2, False),
+        ("fused", "32-true", 1e-5, True),
+        ("foreach", "16-mixed", 3e-2, True),
+    ],
+)
+def test_optimizers_that_step_all_at_once_and_lower_precision(how, precision, tolerance, by_hand):
+    alone = trained(seeded(AtOnce, how), precision=precision)
+    both = ranks(2, run_at_once, how, precision, by_hand)
     assert_same(alone, both[0], tolerance)
     assert torch.equal(both[0]["prediction"], both[1]["prediction"])
 

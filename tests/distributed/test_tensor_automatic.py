@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import Shard as TensorShard
 from torch.nn import functional as F
 
@@ -82,7 +83,8 @@ def run(rank, case):
     result["split"] = {
         name
         for name, parameter in module.named_parameters()
-        if dict(zip(parameter.device_mesh.mesh_dim_names, parameter.placements, strict=True)).get("tensor") in SHARDS
+        if isinstance(parameter, DTensor)
+        and dict(zip(parameter.device_mesh.mesh_dim_names, parameter.placements, strict=True)).get("tensor") in SHARDS
     }
     return result
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
@@ -29,11 +30,15 @@ PLAN = {
 }  # fmt: skip
 
 
+def local(parameter):
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+
 def run(rank, size, strategy, plan, options):
     module = seeded(Decoder, plan)
     result = trained(module, strategy(), size, **OPTIONS, **options)
     result["heads"] = module.blocks[0].attention.num_heads
-    result["held"] = {name: parameter.to_local().numel() for name, parameter in module.named_parameters()}
+    result["held"] = {name: local(parameter).numel() for name, parameter in module.named_parameters()}
     return result
 
 

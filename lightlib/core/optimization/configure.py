@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from lightlib.core.optimization.schedules import SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
 from lightlib.schedulers.placeholders import resolved
+from lightlib.torch_private import without_parameters
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -41,7 +43,11 @@ _FORMS = (
 
 
 def configure(
-    module: Module, plan: Plan, counted: bool = True, eval_batches: Callable[[], float] = lambda: math.inf
+    module: Module,
+    plan: Plan,
+    counted: bool = True,
+    eval_batches: Callable[[], float] = lambda: math.inf,
+    empty: bool = False,
 ) -> tuple[list[Optimizer], list[SchedulerConfig]]:
     """Call `module.configure_optimizers` and return its optimizers and schedules.
 
@@ -50,11 +56,14 @@ def configure(
         plan: Of the run.
         counted: Whether schedulers that have timm's methods get the numbers of the step and of the epoch.
         eval_batches: Returns the number of validation batches, for a placeholder.
+        empty: Whether an optimizer may have no parameters, because other processes have all that it steps.
     """
-    returned = resolved(module.configure_optimizers(), partial(_number_of, plan, eval_batches))
+    with without_parameters() if empty else nullcontext():
+        returned = module.configure_optimizers()
+    returned = resolved(returned, partial(_number_of, plan, eval_batches))
     late = _LateValues(module, plan, counted)
     optimizers, configs = ([], []) if returned is None else _parts(returned, late)
-    _check_optimizers(optimizers, module)
+    _check_optimizers(optimizers, module, empty)
     for config in configs if module.automatic_optimization else ():
         check_schedule(config, optimizers, plan)
         warn_of_direction(config, module)
@@ -305,7 +314,7 @@ def _known_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: 
     return {key: value for key, value in given.items() if key in keys}
 
 
-def _check_optimizers(optimizers: Sequence[Optimizer], module: Module) -> None:
+def _check_optimizers(optimizers: Sequence[Optimizer], module: Module, empty: bool) -> None:
     name = type(module).__name__
     if not optimizers:
         report.warn(
@@ -320,7 +329,8 @@ def _check_optimizers(optimizers: Sequence[Optimizer], module: Module) -> None:
         )
     parameters = {id(parameter) for parameter in module.parameters()}
     for optimizer in optimizers:
-        if parameters and not any(id(p) in parameters for group in optimizer.param_groups for p in group["params"]):
+        held = [id(p) for group in optimizer.param_groups for p in group["params"]]
+        if parameters and not (empty and not held) and parameters.isdisjoint(held):
             report.warn(
                 f"{type(optimizer).__name__} of {name}.configure_optimizers holds no parameter of {name}, so it "
                 "will not train it.\n"

@@ -81,7 +81,8 @@ class Shard(Sharded):
     """Every process keeps a shard of each parameter, gradient and optimizer state, and reads its own shard of the data.
 
     Blocks are gathered just before they are used; the sizes of ``replicate`` and ``shard`` make one mesh of two
-    dimensions (HSDP). With a size of 1 it only turns parameters into DTensors, which other axes need.
+    dimensions (HSDP). With a size of 1 it averages the gradients of replicas where the tensor or expert axis has split
+    parameters; where there is nothing to average either, it is used only if another option is given.
 
     Args:
         size: Processes; -1: as many as there are left.
@@ -118,9 +119,11 @@ class Shard(Sharded):
     ) -> None:
         super().__init__()
         self.size, self.blocks, self.cpu_offload, self.meta = size, blocks, cpu_offload, meta
-        self.asked = size != 1  # -1 may turn out to be 1, and then one process is meant to run as FSDP
         self.reshard_after_forward = reshard_after_forward
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
+        given = (blocks, reshard_after_forward, param_dtype, reduce_dtype)
+        # -1 may turn out to be 1, and then one process is meant to run as FSDP
+        self.asked = size != 1 or cpu_offload or meta or any(option is not None for option in given)
         self._construction = Construction()
 
     @property

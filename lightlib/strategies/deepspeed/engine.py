@@ -151,7 +151,7 @@ class EngineScaler:
     def __init__(self, engine: Callable[[], Any]) -> None:
         self._engine = engine
 
-    def share_overflow_by(self, call: Callable[[Optimizer], None]) -> None:
+    def unscale_by(self, call: Callable[[Optimizer], None], *, empty: bool = False) -> None:
         """Do nothing: the engine's processes agree by themselves."""
 
     def scale(self, loss: Tensor) -> Tensor:

@@ -132,7 +132,8 @@ def _second(layer: nn.Linear, input: torch.Tensor) -> torch.Tensor:  # noqa: A00
 
 def _finished(layer: nn.Linear, output: Any, placements: tuple[Placement, ...]) -> torch.Tensor:
     output, bias = output.redistribute(placements=placements), vars(layer)["_parameters"]["bias"]
-    local: torch.Tensor = (output if bias is None else output + bias).to_local()
+    # under autocast the output is in lower precision, as that of a Linear layer with its bias is
+    local: torch.Tensor = (output if bias is None else output + bias.to(output.dtype)).to_local()
     return local
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -83,6 +83,7 @@ class Tensor(Axis):
     name = "tensor"
     order = 50
     shards_parameters = True
+    keeps_gathered = True  # inference mode takes no views of DTensors
     replaced_by_hand = True
     # set by `apply`
     _module: nn.Module
@@ -175,6 +176,9 @@ class Tensor(Axis):
         for part in module.modules():
             if isinstance(part, nn.TransformerEncoderLayer):
                 part.activation_relu_or_gelu = 0  # torch's fused kernel for evaluation takes no shards of matrices
+        for parameter in module.parameters():
+            if isinstance(parameter, DTensor) and parameter.requires_grad:
+                parameter.register_hook(partial(_placed_as, parameter.placements))  # type: ignore[no-untyped-call]
         for block in blocks:
             here[block].register_forward_hook(own_memory)
         if self.sequence_parallel:
@@ -279,6 +283,12 @@ class Tensor(Axis):
                 expected="layers that are not in the plan to work on full activations.",
                 fix=f'name the layer in the plan: {{"{name.rpartition(".")[0]}": "sequence"}} sums the gradients.',
             )
+
+
+def _placed_as(placements: tuple[Placement, ...], gradient: Any) -> Any:
+    """Return a gradient as its parameter is placed: that of an embedding, or of a norm, arrives full or unreduced."""
+    same = not isinstance(gradient, DTensor) or gradient.placements == placements
+    return gradient if same else gradient.redistribute(placements=placements)
 
 
 def _on_tensor(parameter: nn.Parameter) -> bool:

@@ -109,7 +109,7 @@ class FirstForward:
                 if not torch.equal(one, other):
                     raise self._failed(part, f"different values of {one.dtype}")
                 continue
-            tolerance = TOLERANCES.get(one.dtype, 1e-4)
+            tolerance = max(TOLERANCES.get(dtype, 1e-4) for dtype in (one.dtype, _computed_in(one)))
             scale = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0
             if torch.allclose(one, other, rtol=0.0, atol=tolerance * scale, equal_nan=True):
                 continue
@@ -145,6 +145,12 @@ class FirstForward:
     def _shard(self, one: Tensor, like: Tensor) -> Tensor:
         assert self._tokens is not None
         return one if one.shape == like.shape else shard_of(one, _TOKENS, self._tokens.get_group())
+
+
+def _computed_in(tensor: Tensor) -> torch.dtype:
+    """Return the dtype of matrix products in this context: under autocast another than that of their sums."""
+    kind = tensor.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype
 
 
 class _Outputs:
