@@ -32,6 +32,7 @@ __all__ = [
     "collate_tensor_fn",
     "convolve",
     "default_collate_fn_map",
+    "default_store",
     "flattened",
     "flattened_mesh",
     "found_inf",
@@ -385,6 +386,11 @@ def _agree(_: Any, stages: Sequence[Any], *__: Any, **___: Any) -> None:
     modes: Any = getattr(schedules, "InferenceMode", None)  # since torch 2.13
     for stage in stages if modes is not None else ():
         vars(stage).update(_inference_mode=modes.STATIC)
+
+
+def default_store() -> Any:
+    """Return the store of the process group that exists, with keys of that group alone."""
+    return dist.distributed_c10d._get_default_store()  # noqa: SLF001
 
 
 def join_fake_group(rank: int, size: int) -> None:

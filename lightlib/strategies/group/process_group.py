@@ -20,6 +20,7 @@ from lightlib.launch.environment.network import choose_interface
 from lightlib.strategies.group.attempt import ended_if_replaced
 from lightlib.strategies.group.collectives import Collectives, ProcessGroup
 from lightlib.strategies.group.rendezvous import meet, meeting_place
+from lightlib.torch_private import default_store
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 _met: list[tuple[Any, str]] = []
@@ -38,7 +39,8 @@ def join(
 ) -> Collectives:
     """Return the collectives of all processes; the group is made once per process and used by every later run.
 
-    A collective waits for the `timeout`: 30 minutes by default.
+    A group that the program or its launcher (Ray Train) has made is used as it is, with its store. A collective waits
+    for the `timeout`: 30 minutes by default.
 
     Raises:
         MisconfigurationException: A group exists already, of another size.
@@ -52,6 +54,8 @@ def join(
                 expected=f"one number of processes for every {owner()} of a program.",
                 fix="use the same devices= and num_nodes= everywhere, or a program for each.",
             )
+        if not _met:
+            _met.append((default_store(), ""))
         return ProcessGroup(device, accelerator=accelerator)
     if backend is None:
         backend = accelerator.default_backend
@@ -87,7 +91,7 @@ def refuse_without_collectives(strategy: str, accelerator: Accelerator) -> None:
 
 
 def store() -> tuple[Any, str] | None:
-    """Return the store at which the processes met and the name of this attempt, or None without a `join`."""
+    """Return the store at which the processes met and the name of this attempt (or ""), or None without a `join`."""
     return _met[-1] if _met else None
 
 
