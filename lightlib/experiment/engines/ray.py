@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -204,7 +205,7 @@ def open_workers(
     import ray  # optional: ray
 
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="WARNING")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise LightlibError(
             f"Ray does not start, or does not reach the cluster: {error}",
