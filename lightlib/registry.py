@@ -115,6 +115,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "local": "lightlib.launch.environment.detect:local",
         "lsf": "lightlib.launch.environment.clusters:lsf",
         "mpi": "lightlib.launch.environment.clusters:mpi",
+        "ray": "lightlib.launch.environment.clusters:ray",
         "slurm": "lightlib.launch.environment.clusters:slurm",
         "torchrun": "lightlib.launch.environment.clusters:torchrun",
         "variables": "lightlib.launch.environment.clusters:by_hand",

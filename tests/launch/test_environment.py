@@ -65,6 +65,9 @@ JSRUN = {
     "LSB_JOBID": "77",
     "LSB_MCPU_HOSTS": "batch 1 a01 42 a02 42",
 }
+RAY = {"RAY_JOB_ID": "01000000", "RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+RAY |= {"NODE_RANK": "1", "MASTER_ADDR": "there", "MASTER_PORT": "1234"}
+BY_TCP = {name: value for name, value in RAY.items() if "MASTER" not in name}
 KUBEFLOW = {**BY_HAND, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 
 
@@ -84,6 +87,9 @@ def places(environment):
         ("variables", {**BY_HAND, "WORLD_SIZE": "1", "RANK": "0"}, (0, 1, 0, 1, 0, 1, "there", 1234)),
         ("variables", {**KUBEFLOW, "LOCAL_RANK": "1"}, (1, 2, 1, 2, 0, 1, "there", 1234)),
         ("kubeflow", KUBEFLOW, (1, 2, 0, 1, 1, 2, "there", 1234)),
+        ("ray", {**RAY, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, (2, 3, 0, 1, 1, 3, "there", 1234)),
+        ("ray", BY_TCP, (2, 3, 0, 1, 1, 3, "127.0.0.1", 0)),
+        ("local", {"RAY_JOB_ID": "01000000"}, (0, 1, 0, 1, 0, 1, "127.0.0.1", 0)),  # a task or the driver
         ("slurm", SRUN, (2, 4, 0, 2, 1, 2, "node03", 22345)),
         ("slurm", {**SRUN, "SLURM_STEP_ID": "3"}, (2, 4, 0, 2, 1, 2, "node03", 25345)),
         ("slurm", {**SRUN, "MASTER_ADDR": "x", "MASTER_PORT": "9"}, (2, 4, 0, 2, 1, 2, "x", 9)),
@@ -162,6 +168,7 @@ def test_lsf_reads_the_hosts_of_the_job_and_leaves_out_the_one_of_the_batch_scri
         (SRUN, 2, 4, r"num_nodes=4, but SLURM has started processes on 2 \(4 processes\)(.|\n)*--nodes=4"),
         (OPEN_MPI, 4, 1, r"devices=4, but mpirun \(Open MPI\) has started 2 (.|\n)*mpirun -npernode 4"),
         (KUBEFLOW, 2, 1, r"devices=2, but Kubeflow has started 1 process on this machine"),
+        (RAY, 2, 1, r"devices=2, but Ray Train has started 1 process (.|\n)*or ScalingConfig\(num_workers=2\)"),
         ({"RANK": "0", "WORLD_SIZE": "1"}, 2, 1, r"WORLD_SIZE=1 was found.*devices=2(.|\n)*unset RANK and WORLD_SIZE"),
         (
             {**BY_HAND, "WORLD_SIZE": "3"},

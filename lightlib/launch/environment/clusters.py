@@ -1,4 +1,4 @@
-"""One function per launcher (torchrun, SLURM, MPI, LSF, Kubeflow, by hand): its Environment, or None."""
+"""One function per launcher (torchrun, Ray, SLURM, MPI, LSF, Kubeflow): its Environment, or None."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lightlib import report
 from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.environment.read_variables import Variables, integer, read_checked
-from lightlib.launch.environment.variables import KUBEFLOW, LSF, MPI, PLAIN, PMI, SLURM, TORCHRUN
+from lightlib.launch.environment.variables import KUBEFLOW, LSF, MPI, PLAIN, PMI, RAY, SLURM, TORCHRUN
 
 _SHELLS = ("bash", "sh", "zsh", "interactive")
 
@@ -19,6 +19,17 @@ def torchrun(variables: Variables = os.environ, devices: int | None = None, num_
     if "TORCHELASTIC_RUN_ID" not in variables:
         return None
     return read_checked(TORCHRUN, variables, devices, num_nodes)
+
+
+def ray(variables: Variables = os.environ, devices: int | None = None, num_nodes: int = 1) -> Environment | None:
+    """Return the environment that Ray Train gave to this worker, or None.
+
+    The workers have met before; Ray leaves no address if its TorchConfig has ``init_method="tcp"``.
+    """
+    if not {"RAY_JOB_ID", "RANK", "WORLD_SIZE"}.issubset(variables):
+        return None
+    met = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    return read_checked(RAY, variables if "MASTER_PORT" in variables else {**variables, **met}, devices, num_nodes)
 
 
 def plain(variables: Variables = os.environ, devices: int | None = None, num_nodes: int = 1) -> Environment | None:

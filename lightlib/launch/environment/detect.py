@@ -31,10 +31,10 @@ def detect(
 ) -> Environment:
     """Return the environment of this process: the requested one, else the one in a launcher's variables.
 
-    The innermost launcher wins: lightlib's child processes, torchrun, RANK and WORLD_SIZE (Kubeflow or set by hand),
-    Open MPI and other MPIs within SLURM, SLURM's srun, LSF's jsrun. A launcher that started a single process is
-    ignored, except torchrun and variables set by hand. Without a launcher, NODE_RANK is the number of this machine, if
-    the user starts the program once on each machine, or, with LOCAL_RANK, once for each process.
+    The innermost launcher wins: lightlib's child processes, torchrun, Ray Train, RANK and WORLD_SIZE (Kubeflow or set
+    by hand), Open MPI and other MPIs within SLURM, SLURM's srun, LSF's jsrun. A launcher that started a single process
+    is ignored, except torchrun, Ray Train and variables set by hand. Without a launcher, NODE_RANK is the number of
+    this machine, if the user starts the program once on each machine, or, with LOCAL_RANK, once for each process.
 
     Args:
         devices: Processes per machine in the Trainer's arguments; None is ``"auto"``: as many as there are.
@@ -74,7 +74,7 @@ def detect(
 
 
 def _from_launcher(variables: Variables, devices: int | None = None, num_nodes: int = 1) -> Environment | None:
-    for find in (clusters.torchrun, clusters.plain, clusters.mpi, clusters.slurm, clusters.lsf):
+    for find in (clusters.torchrun, clusters.ray, clusters.plain, clusters.mpi, clusters.slurm, clusters.lsf):
         environment: Environment | None = find(variables, devices, num_nodes)
         if environment is not None:
             return environment

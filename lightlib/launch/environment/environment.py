@@ -18,6 +18,7 @@ _TITLES = {
     "slurm": "SLURM",
     "mpi": "MPI",
     "kubeflow": "Kubeflow",
+    "ray": "Ray Train",
     "lsf": "LSF",
     "variables": "RANK and WORLD_SIZE",
     "local": "lightlib",
@@ -29,8 +30,8 @@ class Environment:
     """The rank of this process among all processes of a run.
 
     Args:
-        name: The launcher: ``"torchrun"``, ``"slurm"``, ``"mpi"``, ``"kubeflow"``, ``"lsf"``, ``"variables"`` (set by
-            hand), ``"local"`` (lightlib itself), or a third party's name.
+        name: The launcher: ``"torchrun"``, ``"slurm"``, ``"mpi"``, ``"kubeflow"``, ``"lsf"``, ``"ray"``,
+            ``"variables"`` (set by hand), ``"local"`` (lightlib itself), or a third party's name.
         rank: The number of this process. Default 0.
         world_size: Number of processes. Default 1.
         local_rank, local_size: The same on this machine. Default 0 and 1.

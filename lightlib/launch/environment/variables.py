@@ -38,6 +38,9 @@ PLAIN = Names(
     devices_fix="unset RANK and WORLD_SIZE (lightlib then starts {devices} processes itself)",
 )
 KUBEFLOW = replace(PLAIN, name="kubeflow", title="Kubeflow", devices_fix="as many workers as processes")
+RAY = replace(
+    PLAIN, name="ray", title="Ray Train", devices_fix="ScalingConfig(num_workers={devices}) with workers on one machine"
+)
 TORCHRUN = Names(
     "torchrun",
     "torchrun",
@@ -118,6 +121,7 @@ NAMES: dict[str, tuple[Names, ...]] = {
     "slurm": (SLURM,),
     "mpi": MPI,
     "kubeflow": (KUBEFLOW,),
+    "ray": (RAY,),
     "lsf": (LSF,),
     "variables": (PLAIN,),
 }
