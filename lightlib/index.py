@@ -120,6 +120,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("PublishCheckpoint", "checkpoint.publish", "callbacks"),
         Row("RankLogFiles", "records.rank_logs", "callbacks"),
         Row("RankMetricFiles", "records.rank_metrics", "callbacks"),
+        Row("RayTrainReport", "checkpoint.ray_train_report", "callbacks"),
         Row("RestoreBest", "checkpoint.restore_best", "callbacks"),
         Row("RichModelSummary", "summary.model_summary", "callbacks"),
         Row("RichProgressBar", "progress.rich", "callbacks"),

@@ -54,6 +54,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "how-to/timm": "An image model of timm, with its optimizers, schedules and Mixup",
         "how-to/export": "ONNX, `torch.export` and TorchScript, with the values compared",
         "how-to/sweep": "Searches by an experiment, a loop, Optuna or Hydra",
+        "how-to/ray": "Ray Train: restarts after a lost worker, and a changing number of workers",
         "how-to/hyperparameters": "Results next to hyperparameters in TensorBoard (`hp_metric`)",
         "how-to/unit-tests": "Tests of a module with pytest",
         "how-to/compile": "`torch.compile`: the steps, a layer or each block, and what checkpoints hold",

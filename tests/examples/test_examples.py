@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lightlib import registry
+from lightlib import optional, registry
 from tests.processes import programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -49,7 +49,7 @@ def number_after(words: str, text: str) -> float:
 def test_all_examples_are_here() -> None:
     assert NAMES == [
         "digits", "fabric", "fine_tuning", "gan", "gpt", "image_classifier", "killed", "parallel_gpt",
-        "progressive_resizing", "search", "segmentation",
+        "progressive_resizing", "ray_train", "search", "segmentation",
     ]  # fmt: skip
 
 
@@ -91,6 +91,19 @@ def test_a_killed_run_ends_with_the_same_weights() -> None:
     killed = programs.run(EXAMPLES / "killed.py", "--folder", "again", "--kill_at", "50", env=programs.environment())
     assert killed.returncode == -signal.SIGKILL
     assert run("killed", "--folder", "again").splitlines()[-1] == expected
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not optional.is_installed("ray"), reason="Ray is not installed (pip install 'ray[train]')")
+def test_a_killed_worker_of_ray_costs_no_bit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # Ray keeps its token there
+    environment = programs.environment(RAY_TRAIN_HEALTH_CHECK_INTERVAL_S="0.2")
+    done = programs.interpreter(EXAMPLES / "ray_train.py", env=environment)
+    assert done.returncode == 0, done.stderr
+    ends = re.findall(r"^(\w+): weights after 87 steps: ([0-9a-f]{16})$", done.stdout, re.MULTILINE)
+    assert [name for name, _ in ends] == ["uninterrupted", "killed"], done.stdout
+    assert len({digest for _, digest in ends}) == 1
+    assert "ActorDiedError" in done.stdout + done.stderr  # a worker was killed
 
 
 @pytest.mark.processes
