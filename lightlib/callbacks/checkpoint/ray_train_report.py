@@ -87,7 +87,7 @@ class RayTrainReport(Callback):
 
 def _ray_train() -> Any:
     """Return `ray.train` in a worker of it."""
-    train = optional.load("ray.train", "RayTrainReport")
+    train = optional.load("ray.train", "RayTrainReport", otherwise="pip install 'ray[train]' if a part is missing")
     try:
         train.get_checkpoint()
     except RuntimeError as error:
