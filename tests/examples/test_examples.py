@@ -94,6 +94,8 @@ def test_a_killed_run_ends_with_the_same_weights() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.slow
+@pytest.mark.timeout(590)
 @pytest.mark.skipif(not optional.is_installed("ray"), reason="Ray is not installed (pip install 'ray[train]')")
 def test_a_killed_worker_of_ray_costs_no_bit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # Ray keeps its token there
