@@ -292,12 +292,8 @@ def differences(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[
         for name, words in _COMPARED.items():
             if old[name] != new[name]:
                 found.append(f"{words}{of}: {old[name]} then, {new[name]} now")
-        sizes = [one["batch_size"] and one["batch_size"] * each["processes"] for one, each in ((old, then), (new, now))]
-        if sizes[0] != sizes[1]:
-            same = then["processes"] == now["processes"]
-            words, sizes = ("batch_size", [old["batch_size"], new["batch_size"]]) if same else ("batch", sizes)
-            over = "" if same else " over all processes"
-            found.append(f"{words}{of}{over}: {sizes[0]} then, {sizes[1]} now")
+        if then["processes"] == now["processes"] and old["batch_size"] != new["batch_size"]:
+            found.append(f"batch_size{of}: {old['batch_size']} then, {new['batch_size']} now")
         if old["workers"] != new["workers"] and new["sampler"] == _SAMPLER_OF_STREAMS:
             found.append(f"workers{of}, which share out its stream: {old['workers']} then, {new['workers']} now")
     if not found and then["processes"] == now["processes"] and then["batches"] != now["batches"]:

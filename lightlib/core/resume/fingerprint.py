@@ -11,6 +11,7 @@ import torch
 from lightlib import report
 from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.core.resume.options import Resume
+from lightlib.core.resume.step_sizes import StepSizes
 from lightlib.core.values.hparams import plain_hparams
 from lightlib.core.values.restoring import same
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
@@ -51,8 +52,12 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
     saved = ours.get("setting")
     if parts.changes == "ignore" or not parts.progress or not isinstance(saved, Mapping):
         return
-    found = list(_differences(saved, setting(run), hparams, content))
     data = ours.get("data")
+    steps = StepSizes.of(run, saved, data)
+    if steps is not None and run.trainer.settings.global_batch_size is not None:
+        steps.refuse_others(run)
+    found = [] if steps is None else list(steps.differences())
+    found += _differences(saved, setting(run), hparams, content, left_out=steps is not None)
     if data and run.train_data is not None:
         found += run.train_data.differences(data)
     if not found:
@@ -71,10 +76,13 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
 
 
 def _differences(
-    saved: Mapping[str, Any], now: Mapping[str, Any], hparams: Mapping[str, Any], content: Mapping[str, Any]
-) -> Iterator[str]:
+    saved: Mapping[str, Any], now: Mapping[str, Any], hparams: Mapping[str, Any], content: Mapping[str, Any],
+    left_out: bool,
+) -> Iterator[str]:  # fmt: skip
     limits = lightlib_state(content).get("limits") or {}
     for name, value in now.items():
+        if left_out and name == "accumulate_grad_batches":  # the samples per step are compared instead
+            continue
         changed_by_hook = name in limits and limits[name][0] == value  # and restored
         if changed_by_hook or (name == "seed" and seed_was_chosen()):
             continue
