@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -197,6 +197,8 @@ class TrainLoaders:
         then, now = state.get("taken_at_once", [before]), self.taken_at_once()
         if len(then) != len(now):
             then, now = [before], [self.size]
+        elif self.combined.mode == "sequential" and state.get("place"):
+            return self._position_in_sequence(state["place"][1], then)
         position = int(min(done * old // new for old, new in zip(then, now, strict=True)))
         repeated = max(done * old - position * new for old, new in zip(then, now, strict=True))
         if repeated and not self.is_stateful:
@@ -208,6 +210,13 @@ class TrainLoaders:
                 report.PossibleUserWarning,
             )
         return position
+
+    def _position_in_sequence(self, read: Sequence[int], then: Sequence[int]) -> int:
+        """Return the position in loaders of which each is read to its end, where the last batch may be smaller."""
+        last = max((number for number, batches in enumerate(read) if batches), default=0)
+        now = self.taken_at_once()
+        done = sum(length(loader) for loader in self.combined.flattened[:last])
+        return int(done + min(read[last] * then[last] // now[last], length(self.combined.flattened[last])))
 
     def stop_workers(self) -> None:
         for read, given in zip(self.combined.flattened, self.given, strict=True):

@@ -319,6 +319,27 @@ class TestTraining:
             left = order[done : n - n % (batch_size * after)]
             assert [i for batch in zip(*parts, strict=True) for i in interleaved(batch)] == left
 
+    @pytest.mark.parametrize(("stop", "place", "left"), [(2, 4, range(16, 40)), (4, 7, range(28, 40))])
+    def test_a_sequence_of_loaders_resumed_with_fewer_processes(self, stop, place, left):
+        def loads():  # the last batch of each is smaller on four processes: 5 samples for each in batches of 2
+            parts = [DataLoader(range(start, start + 20), 2, collate_fn=list) for start in (0, 20)]
+            return CombinedLoader(parts, "sequential")
+
+        def until(share):
+            data = TrainData(loads, 1.0, None, share=share)
+            read(data, stop=stop)
+            return data.state_dict()
+
+        state = Processes(4).each(until)[0]
+
+        def go_on(share):
+            data = TrainData(loads, 1.0, None, share=share)
+            assert data.load_state_dict(state) == place
+            return read(data, 0, place)
+
+        parts = Processes(2).each(go_on)
+        assert [i for batch in zip(*parts, strict=True) for i in interleaved(batch)] == list(left)
+
     @pytest.mark.parametrize("n", [1, 5, 12])
     def test_a_batch_sampler_of_ones_own_is_dealt_in_batches(self, n):
         processes = Processes(2)
