@@ -48,7 +48,7 @@ class Kill:
     def __str__(self) -> str:
         who = "all" if self.rank is None else f"rank {self.rank}"
         if self.trigger is not None:
-            who = "all" if self.trigger.everybody else "rank 0"
+            who = "all" if self.trigger.everybody else f"rank {self.rank or 0}"
             when = f"{'after' if self.trigger.after else 'before'} {self.trigger.event} {self.trigger.count}"
         else:
             when = f"at {self.at:.3f} s"

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_wor
 
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
+from lightlib.strategies import MeshStrategy
 from tests.processes.ranks import ranks
 from tests.runs.modules import Regression
 from tests.runs.quiet import QUIET
@@ -120,3 +121,19 @@ def test_workers_that_share_out_a_stream(tmp_path: Path) -> None:
     error, samples, said = run(1, tmp_path, 6, 4, "stream", global_batch_size=6)
     assert (error, samples) == (None, [6] * 2)
     assert "\n    batches of 2 workers, which share out a stream: 3 then, 6 now\n" in said
+
+
+def error_of(rank: int, kind: str) -> str:
+    """Return the error of a run of 3 processes."""
+    strategy: Any = MeshStrategy(replicate=-1, shard=2) if kind == "mesh" else "hsdp"
+    try:
+        L.Trainer(**QUIET, strategy=strategy, max_epochs=1).fit(Steps(), loader_of("data", 4))
+    except Exception as error:  # noqa: BLE001  what is tested
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [("mesh", "replicate=-1 x shard=2"), ("hsdp", "replicate=2 x shard=-1")])
+def test_a_mesh_that_does_not_divide_is_refused_with_numbers(kind: str, sizes: str) -> None:
+    for error in ranks(3, error_of, kind):
+        assert f"The sizes {sizes} do not divide the 3 processes" in error
