@@ -79,7 +79,7 @@ def test_the_global_batch_size_is_kept_or_the_run_is_refused(tmp_path: Path) -> 
     assert run(1, tmp_path, 4, 6, global_batch_size=12) == (None, [12] * 4, "")
     error, samples, _ = run(2, tmp_path, 4, 8, global_batch_size=12)
     assert "12 (1 process × 4 × 3 accumulated) samples, and those of this run 16 (2 processes × 4 × 2" in error
-    assert "12 samples: with batch_size=4 on 1, 3 or 4 processes; on 2 processes with batch_size=1, 2, 3 or 6." in error
+    assert "12 samples: with batch_size=4 on 1, 3, 4 processes; on 2 processes with batch_size=1, 2, 3, 6." in error
     assert "DataLoader(dataset, batch_size=3)" in error
     assert samples == []  # before training
     assert run(2, tmp_path, 3, 8, global_batch_size=12) == (None, [12] * 2, "")

@@ -105,25 +105,25 @@ class StepSizes:
             yield f"batches of {self.workers} workers, which share out a stream: {then.batch} then, {now.batch} now"
 
     def refuse_others(self, run: Run) -> None:
-        """Refuse a run with a global batch size that is not that of the checkpoint.
-
-        Raises:
-            CheckpointError: It is another one.
-        """
+        """Raise a CheckpointError if the global batch size is not that of the checkpoint."""
         then, now = self.then, self.now
         if self.unit != "samples" or then.samples == now.samples:
             return
         settings, given = run.trainer.settings, batch_size_of_loader(run.train_data.given[0])  # type: ignore[union-attr]
         counts = range(1, 2 * max(then.processes, now.processes) + 1)
-        fitting = [n for n in counts if keeps(then.samples, n, given or 1, settings.given_accumulation)]
+        fitting = [str(n) for n in counts if keeps(then.samples, n, given or 1, settings.given_accumulation)] or ["no"]
         each, rest = divmod(then.samples, now.processes)
         sizes = [] if rest else [size for size in range(1, each + 1) if each % size == 0]
         on = f"{now.processes} process{'es' if now.processes > 1 else ''}"
         raise CheckpointError(
             f"The optimizer steps of the checkpoint have {then} samples, and those of this run {now}, so steps per "
             "epoch and schedules would change.",
-            expected=f"{then.samples} samples: with batch_size={given} on {_listed(fitting)} processes; on {on} "
-            + (f"with batch_size={_listed(sizes)}." if sizes else f"never, because {then.samples} is no multiple."),
+            expected=f"{then.samples} samples: with batch_size={given} on {', '.join(fitting)} processes; on {on} "
+            + (
+                f"with batch_size={', '.join(map(str, sizes))}."
+                if sizes
+                else f"never, because {then.samples} is no multiple."
+            ),
             fix=(f"DataLoader(dataset, batch_size={max(s for s in sizes if s <= (given or s))}), or " if sizes else "")
             + f"another number of processes, with Trainer(global_batch_size={then.samples}); "
             "fit(…, resume={'changes': 'ignore'}) continues with the other size.",
@@ -143,15 +143,5 @@ def keeps(samples: int, processes: int, batch: int, accumulate: int | None = Non
         >>> [n for n in range(1, 9) if keeps(12, processes=n, batch=4)]
         [1, 3, 4, 6]
     """
-    batch = min(batch, samples // (processes * (accumulate or 1)))
-    if batch == 0:
-        return False
-    return batch * processes * (accumulate or max(1, round(samples / (batch * processes)))) == samples
-
-
-def _listed(numbers: list[int]) -> str:
-    return (
-        "no number of"
-        if not numbers
-        else ", ".join(map(str, numbers[:-1])) + " or " * (len(numbers) > 1) + str(numbers[-1])
-    )
+    once = processes * min(batch, samples // (processes * (accumulate or 1)))
+    return once > 0 and once * (accumulate or max(1, round(samples / once))) == samples

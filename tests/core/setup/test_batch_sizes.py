@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+
 import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
+from lightlib.core.resume.step_sizes import keeps
 from lightlib.core.setup.batch_sizes import accumulation_of, largest_batch
 from lightlib.data import sharding
 from lightlib.errors import MisconfigurationException
@@ -200,3 +204,13 @@ def test_manual_optimization():
     module.automatic_optimization = False
     with pytest.raises(MisconfigurationException, match=r"Trainer\(global_batch_size=8\) with manual optimization"):
         fit(loader(8), module, global_batch_size=8)
+
+
+def test_the_sizes_that_an_error_lists_are_those_that_a_run_resolves_to():
+    for size, processes, batch, given in itertools.product(range(1, 40), range(1, 6), range(1, 10), (None, 1, 3)):
+        reached = 0
+        if size >= processes * (given or 1):
+            read = min(batch, largest_batch(size, processes, given or 1))
+            with contextlib.suppress(MisconfigurationException):
+                reached = accumulation_of(size, [read], processes, [], [batch], given)[0] * read * processes
+        assert keeps(size, processes, batch, given) == (reached == size), (size, processes, batch, given)
