@@ -261,7 +261,8 @@ def command(arguments: list[str] | None = None) -> int:
     folder = Path(given.folder or tempfile.mkdtemp(prefix="campaign_elastic-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if given.takeover:
-        print("\n".join(elastic_takeover.measured(given.takeover, folder)))
+        for line in elastic_takeover.measured(given.takeover, folder):
+            print(line, flush=True)
         return 0
     print(f"{len(chosen)} configurations, seed {given.seed}, in {folder}", flush=True)
     preload()

@@ -114,4 +114,4 @@ def measured(times: int, folder: Path) -> Iterator[str]:
     for way in WAYS:
         found = sorted(seconds(way, folder / f"{way.replace(' ', '-')}-{i}") for i in range(times))
         each = ", ".join(f"{value:.1f}" for value in found)
-        yield f"{way:14} median {statistics.median(found):.1f} s ({each})"
+        yield f"{way:14} median {statistics.median(found):.1f} s ({each}); load {os.getloadavg()[0]:.0f}"

@@ -14,6 +14,7 @@ import torch
 from tests.campaigns.campaign_elastic import ALL, EVENTS, drawn, summary
 from tests.campaigns.elastic_checks import Course, changes_of, course_of, plain_course, problems
 from tests.campaigns.elastic_program import NOTES, Elastic
+from tests.campaigns.elastic_takeover import seconds
 from tests.campaigns.runner import Ended
 from tests.campaigns.test_kill import campaign
 
@@ -26,6 +27,12 @@ def test_runs_that_change_their_size_use_each_sample_once(tmp_path: Path) -> Non
     ended = campaign("elastic", "--changes", 4, "--only", *names, "--folder", tmp_path / "runs")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ", 0 wrong" in ended.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_spare_agent_trains_when_the_first_one_is_killed(tmp_path: Path) -> None:
+    assert seconds("warm spare", tmp_path / "run") > 0  # it returns at the spare's first optimizer step
 
 
 def test_every_configuration_has_a_name_that_leads_back_to_it() -> None:
