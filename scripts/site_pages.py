@@ -44,6 +44,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "plan": "Will it fit, on how many devices, with which strategy: before you have them",
         "tensor": "Large layers split over processes, found by tracing or by your plan",
         "launching": "How processes start and end",
+        "elastic": "Runs that lose machines and get them back, with the same global batch size",
         "fabric": "Your own training loop: Fabric",
         "compat": "Run programs that import Lightning, unchanged",
         "security": "Trusting checkpoints, configurations, folders and networks",
