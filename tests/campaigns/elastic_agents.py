@@ -21,7 +21,7 @@ from tests.processes.programs import Program, environment
 from tests.processes.warm import ROOT
 
 PATIENCE = 240.0  # seconds for any one event; only a run that hangs takes so long
-CONF = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
+CONF = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=8"
 STARTS = 12  # interpreters that an agent may start as forks
 
 
@@ -123,7 +123,7 @@ def one_case(how: Elastic, rng: random.Random, where: Path) -> Ended:
     back = rng.randint(first, how.steps // 2)
     ended = Ended()
     where.mkdir(parents=True)
-    (where / HOLD).write_text(f"{least} {back}")
+    (where / HOLD).write_text(f"{most} {least} {back}")
     with contextlib.ExitStack() as stack:
         agents = Agents(how, where)
         stack.callback(agents.end)

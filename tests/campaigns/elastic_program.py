@@ -28,7 +28,7 @@ BATCHES = {  # samples per step, of the loader's batch, of the data; per process
 }  # fmt: skip
 EPOCHS, VALIDATED = 2, 42
 NOTES, REQUEUED = "notes.jsonl", "requeued"
-HOLD = "hold"  # so many processes wait at so many steps until torchrun stops them
+HOLD = "hold"  # the sizes, and the step at which the smaller number waits until torchrun stops it; fewer always wait
 LASTS = 4.0  # seconds of a run under torchrun, so that something can be killed within it
 
 
@@ -188,10 +188,12 @@ class Noting(L.Module):
         return losses.mean()
 
     def wait(self) -> None:
-        """Take some time, and at the step in the file until there is a signal."""
+        """Take some time; with too few processes wait until torchrun stops them for the missing ones."""
         time.sleep(LASTS / self.how.steps / self.trainer.accumulate_grad_batches)
-        world, step = map(int, (self.where / HOLD).read_text().split())
-        while self.trainer.world_size == world and self.global_step >= step and not self.trainer.received_sigterm:
+        most, least, step = map(int, (self.where / HOLD).read_text().split())
+        world = self.trainer.world_size
+        early = world != most and (world != least or self.global_step >= step)
+        while early and not self.trainer.received_sigterm:
             time.sleep(0.01)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
