@@ -101,7 +101,7 @@ def _no_weights(course: Course) -> None:
 
 def _a_step_more(course: Course) -> None:
     for values in (course.ids, course.losses, course.rates, course.epochs):
-        values.append(values[-1])  # type: ignore[attr-defined]
+        values.append(values[-1])
 
 
 @pytest.mark.parametrize(
