@@ -110,6 +110,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         ("lightlib.cli.instantiate_module", "lightning.pytorch.cli.instantiate_module"),
         "lightlib.config.hyperparameters:instantiate_module",
     ),
+    "streams": {  # by the package that defines the data sets
+        "datasets": "lightlib.data.streams.hugging_face:HuggingFaceStreams",
+        "litdata": "lightlib.data.streams.litdata:LitDataStreams",
+        "streaming": "lightlib.data.streams.mosaicml:MosaicMLStreams",
+        "webdataset": "lightlib.data.streams.webdataset:WebDatasetStreams",
+    },
     "environments": {
         "kubeflow": "lightlib.launch.environment.clusters:kubeflow",
         "local": "lightlib.launch.environment.detect:local",

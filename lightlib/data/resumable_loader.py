@@ -27,6 +27,7 @@ from lightlib.data.sharding import (
     is_sharded_by_user,
     world_size_of,
 )
+from lightlib.data.streams.adapter import adapter_of
 from lightlib.data.worker_signals import Undisturbed, started_undisturbed
 from lightlib.data.workers import Seeding, WorkerStart, in_worker
 
@@ -51,6 +52,10 @@ def resumable_loader(
         training: Give each process equally many. An evaluation repeats nothing and leaves nothing out.
     """
     place = (0, 1)
+    adapter = adapter_of(loader)
+    if adapter is not None and (share is None or share.deals) and adapter.shards_itself(loader):
+        of_rank = adapter.of_rank(loader, *((0, 1) if share is None else (share.rank, share.size)))
+        loader = loader if of_rank is None else of_rank
     if share is not None and is_sharded_by_user(loader, share, name):
         place, share = (share.rank, share.size), None
     if not is_read_by_index(loader):

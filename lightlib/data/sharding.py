@@ -13,12 +13,12 @@ from torch.utils.data import BatchSampler
 from lightlib import report
 from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
+from lightlib.data.streams.adapter import adapter_of
 from lightlib.data.workers import users_own
 from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.watch.watch import Watch
 
 _WORLD_SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"), ("rank", "_rank")
-_SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed
 
 
 @dataclass(frozen=True)
@@ -191,10 +191,10 @@ def is_sharded_by_user(loader: Any, share: DataShard, name: str) -> bool:
                 f"{owner().loaders}use_distributed_sampler=False).",
             )
         return True
-    roots = {cls.__module__.split(".")[0] for cls in (*type(data).__mro__, *type(loader).__mro__)}
-    if getattr(data, "_distributed", None) is None and roots.isdisjoint(_SHARD_THEMSELVES):
+    adapter = adapter_of(loader)
+    if adapter is None or not adapter.shards_itself(loader):
         return False
-    class_name = type(data).__name__
+    class_name = type(loader if data is None else users_own(data)).__name__
     report.info_once(f"{name.capitalize()} data: {class_name} shards itself, so lightlib does not shard it again.")
     return True
 

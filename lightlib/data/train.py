@@ -487,8 +487,9 @@ class TrainData:
         return position
 
     def _load_generators(self, state: dict[str, Any] | None) -> None:
+        size = state.get("size", 1) if state else None
         for source, saved in zip(self.sources, state["sources"] if state else (), strict=False):
-            source.load_state_dict(saved)
+            source.load_state_dict(saved, size)
 
     def differences(self, state: dict[str, Any]) -> list[str]:
         return differences(state.get("described"), self.loaded.describe())

@@ -19,6 +19,8 @@ from lightlib.data.resumable_loader import (
     with_smaller_batches,
 )
 from lightlib.data.sharding import DataShard, inner_sampler
+from lightlib.data.streams.adapter import adapter_of
+from lightlib.data.streams.shards import Shards
 from lightlib.data.training_source import Source, describe, warn_if_not_resumable
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.watch import Watch
@@ -51,6 +53,22 @@ def _full_batch(loader: Any) -> int | None:
     batches = getattr(loader, "batch_sampler", None)
     sampler = inner_sampler(getattr(batches, "indices", batches))
     return size if size is None or sampler is None else int(min(size, length(sampler)))
+
+
+def _shards(loader: Any, sequential: bool, share: DataShard | None, number: int) -> Shards | None:
+    """Return the shards of a loader, if its data set shards itself."""
+    adapter = adapter_of(loader)
+    if adapter is None or not adapter.shards_itself(loader) or (share is not None and not share.deals):
+        return None
+    rank, size = (0, 1) if share is None else (share.rank, share.size)
+
+    def of_rank(rank: int, size: int) -> Any:
+        place = DataShard(rank, size, broadcast=lambda value: value, gather=lambda value: [value])
+        return resumable_loader(loader, sequential, place, number=number)
+
+    resizes = adapter.resizes_itself(loader)
+    reads_any = not resizes and adapter.of_rank(loader, 0, size + 1) is not None
+    return Shards(rank, size, resizes, of_rank if reads_any else None)
 
 
 class TrainLoaders:
@@ -93,7 +111,10 @@ class TrainLoaders:
             given = [with_smaller_batches(loader, largest) for loader in given]
         read = [resumable_loader(loader, sequential, share, number=i) for i, loader in enumerate(given, number)]
         self.combined = combined.with_loaders(read)
-        self.sources = [Source(loader, users, converts) for loader, users in zip(read, given, strict=True)]
+        shards = [_shards(loader, sequential, share, number=i) for i, loader in enumerate(given, number)]
+        self.sources = [
+            Source(loader, users, converts, of) for loader, users, of in zip(read, given, shards, strict=True)
+        ]
         warn_if_not_resumable(given)
         self.seed = torch.initial_seed()
         total = length(read[0]) if self.is_single else length(self.combined)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
+from time import perf_counter
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -23,11 +24,14 @@ from lightlib.data.generators import (
 )
 from lightlib.data.index_stream import IndexStream
 from lightlib.data.prefetch import END
-from lightlib.data.sharding import ShardedSampler, is_plain_batches
+from lightlib.data.sharding import ShardedSampler, is_plain_batches, kind_of
+from lightlib.data.streams.adapter import adapter_of
+from lightlib.data.streams.shards import Shards
 from lightlib.data.workers import begin_pass, users_own
 
 _SAMPLER_OF_STREAMS = "_InfiniteConstantSampler"
 _COMPARED = {"kind": "kind", "length": "samples", "sampler": "sampler"}
+LONG = 60.0  # seconds that a return to a position may take before the user is warned
 _PARTS = ("dataset", "sampler", "batch_sampler", "generator", "collate_fn")
 
 
@@ -49,14 +53,18 @@ class Source:
         loader: The loader that is read: the user's, or our copy of it.
         given: The user's loader.
         converts: Whether NumPy arrays in batches become tensors.
+        shards: The shards of all ranks, if the data set shards itself and cannot resume with another number of ranks.
 
     Attributes:
         began: The generators' state when the present pass began.
         turn: How many passes of this epoch it has ended.
     """
 
-    def __init__(self, loader: Any, given: Any, converts: bool = False) -> None:
+    def __init__(self, loader: Any, given: Any, converts: bool = False, shards: Shards | None = None) -> None:
         self.loader, self._converts = loader, converts and may_hold_arrays(given)
+        self._shards, self._adapter = shards, adapter_of(given)
+        self._saved_by: int | None = None
+        self._sharded_for: int | None = None  # the ranks that began this epoch, if they were more or fewer
         samplers = (getattr(loader, name, None) for name in ("batch_sampler", "sampler"))
         self.stream = next((sampler for sampler in samplers if isinstance(sampler, IndexStream)), None)
         self.generators = list(generators_of(given).values())
@@ -64,6 +72,7 @@ class Source:
         self._not_in_stream = [i for i, generator in enumerate(self.generators) if id(generator) not in drawn]
         has_methods = (hasattr(loader, name) for name in ("state_dict", "load_state_dict"))
         self.has_state = self.stream is None and all(has_methods)
+        self.has_state &= self._adapter is None or self._adapter.keeps_position(given)
         self.given = given
         self.is_begun = False
         self.turn = 0
@@ -83,7 +92,8 @@ class Source:
         """Set the epoch, also of samplers and data sets that have `set_epoch`."""
         set_epoch(self.given, epoch, data=not self.has_state or _ignores_epochs(self.given))
         self.seed, self.epoch, self.turn = seed, epoch, -1
-        self._began = self._before = None
+        self._began = self._before = self._sharded_for = None
+        self._start_stream(self.loader)
         if self.stream is not None:
             self.stream.start_epoch()
 
@@ -92,6 +102,7 @@ class Source:
         self._next_pass(self.turn + 1)
         if self.stream is None:
             self._began = present_state(self.generators)
+        self._sharded_for = None
         iterator, self._ready = self._ready, None
         return self._iterate() if iterator is None else iterator
 
@@ -99,6 +110,12 @@ class Source:
         """Iterate from the position of a saved run. The global generators change: isolate them."""
         self._next_pass(turn)
         saved = saved or {}
+        size = saved.get("sharded_for", self._saved_by)
+        if self._shards is not None and not self._shards.resizes and size not in (None, self._shards.size):
+            if self._shards.loader is None:
+                warn_of_other_ranks(self.given, size, self._shards.size)
+            else:
+                self._sharded_for = size
         began = saved.get("began")
         if self.stream is not None:
             self.stream.resume_at(batches, began, saved.get("pending", ()))
@@ -113,22 +130,50 @@ class Source:
             set_present_state(self.generators, began)
         self._began = present_state(self.generators)
         state = saved.get("loader")
-        if self.has_state and state is not None:
-            self.loader.load_state_dict(copy.deepcopy(state))  # it may keep it, and write into it
+        if self.has_state and state is not None and self._sharded_for is None:
+            self._load(copy.deepcopy(state))  # it may keep it, and write into it
             self._loaded = state
             return chain.from_iterable(self._at_first_batch(self._iterate()))
         iterator = self._iterate()
         if batches:
+            began_at = perf_counter()
             next(islice(iterator, batches - 1, None), None)
+            warn_if_slow(self.given, batches, perf_counter() - began_at)
         return iterator
+
+    def _loads(self, saved: Mapping[str, Any]) -> bool:
+        """Whether the state that a run saved of the loader itself is loaded: not that of another shard."""
+        shards = self._shards
+        is_of_shard = shards is not None and not shards.resizes and self._saved_by != shards.size
+        return self.has_state and saved.get("loader") is not None and not is_of_shard
 
     def _at_first_batch(self, iterator: Iterator[Any]) -> Iterator[Iterator[Any]]:
         """Yield `iterator` at the first `next`; from then on the loader itself knows its position."""
         self._loaded = None
         yield iterator
 
+    def _load(self, state: Any) -> None:
+        """Load the loader's own state, which other ranks may have saved."""
+        if self._adapter is not None and self._shards is not None:
+            state = self._adapter.state_for(self.loader, state, self._shards.size)
+        self.loader.load_state_dict(state)
+
+    def _start_stream(self, loader: Any) -> None:
+        if self._adapter is not None:
+            self._adapter.start_epoch(loader, self.epoch)
+
+    def _as_sharded_for(self, size: int) -> Iterator[Any]:
+        """Iterate over this rank's share of the batches of `size` ranks, which began the epoch."""
+        assert self._shards is not None
+        loaders = self._shards.loaders_of(size)
+        for loader in loaders:
+            begin_pass(loader, self.seed, self.epoch, self.turn)
+            self._start_stream(loader)
+        return self._shards.distributed(loaders)
+
     def _iterate(self) -> Iterator[Any]:
-        batches = batches_of(self.loader)
+        sharded_for = self._sharded_for
+        batches = batches_of(self.loader) if sharded_for is None else self._as_sharded_for(sharded_for)
         return with_tensors(batches) if self._converts else batches
 
     def _next_pass(self, turn: int) -> None:
@@ -144,8 +189,8 @@ class Source:
             if complete and saved.get("began") is not None:
                 self.stream.resume_at(batches, saved["began"])
                 next(iter(self.stream), None)
-        elif self.has_state and saved.get("loader") is not None:
-            self.loader.load_state_dict(saved["loader"])
+        elif self._loads(saved):
+            self._load(saved["loader"])
             iterator, self.is_begun = iter(self.loader), True
             further = read_to_the_end(iterator) if complete else END
             if further is not END:  # at its end a loader such as litdata's is already in the next epoch
@@ -160,9 +205,9 @@ class Source:
         generators change: isolate them.
         """
         state = saved.get("loader")
-        if not self.has_state or state is None:
+        if not self._loads(saved):
             return
-        self.loader.load_state_dict(state)
+        self._load(state)
         iterator = iter(self.loader.items if isinstance(self.loader, ShardedSampler) else self.loader)
         self.is_begun = True
         ended = isinstance(state, Mapping) and state.get("_iterator_finished")  # torchdata's word
@@ -183,18 +228,22 @@ class Source:
         """
         if self._loaded is not None:
             return self._loaded
-        return self.loader.state_dict() if self.has_state and self.is_begun else None
+        keeps = self.has_state and self.is_begun and self._sharded_for is None
+        return self.loader.state_dict() if keeps else None
 
     def state_dict(self, turn: int | None = None) -> dict[str, Any]:
         """Return the state to resume the pass number `turn` (default: the present), also after reading one ahead."""
         began = self.began if turn is None or turn == self.turn else self._before
-        return {"began": began, "generators": states_of(self.generators)}
+        state = {"began": began, "generators": states_of(self.generators)}
+        return state if self._sharded_for is None else {**state, "sharded_for": self._sharded_for}
 
     def drawn_ahead(self, used: int, turn: int = 0) -> list[Any]:
         """Return the indices that the pass number `turn` drew for workers, after so many were used."""
         return self.stream.drawn_ahead(used) if self.stream is not None and turn == self.turn else []
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], size: int | None = None) -> None:
+        """Restore the generators; `size` is the number of ranks that saved the state."""
+        self._saved_by = size
         set_states(self.generators, state.get("generators", ()))
 
 
@@ -238,6 +287,29 @@ def _ignores_epochs(loader: Any) -> bool:
     return any(kind.__name__ == "StatefulDataLoader" for kind in type(loader).__mro__)
 
 
+def warn_if_slow(loader: Any, batches: int, seconds: float) -> None:
+    """Warn once if the return to a position took long, and name the alternatives."""
+    if seconds > LONG:
+        report.warn_once(
+            "slow return",
+            f"Training data: reading the {kind_of(loader)} again up to batch {batches} took {seconds:.0f} s, because "
+            "it has no position of its own.\n"
+            "  Expected: a map-style data set, or a loader with state_dict and load_state_dict.\n"
+            "  Fix: torchdata's StatefulDataLoader over a data set with a state_dict, litdata, or mosaicml-streaming.",
+        )
+
+
+def warn_of_other_ranks(loader: Any, then: int, now: int) -> None:
+    """Warn that an epoch is resumed with other shards."""
+    report.warn(
+        f"The checkpoint was written within an epoch by {then} processes, and the {kind_of(loader)} shards itself for "
+        f"{now}: samples of this epoch are repeated or left out.\n"
+        f"  Expected: {then} processes until the end of the epoch, or data that lightlib shards.\n"
+        f"  Fix: resume with {then} processes, from a checkpoint at the end of an epoch, or without splitting by rank.",
+        report.PossibleUserWarning,
+    )
+
+
 def describe(loader: Any, batches: float) -> dict[str, Any]:
     """Return a description of a loader, as plain values, to compare with that of another run."""
     data, batch_sampler = users_own(getattr(loader, "dataset", None)), getattr(loader, "batch_sampler", None)
@@ -260,7 +332,9 @@ def describe(loader: Any, batches: float) -> dict[str, Any]:
 def warn_if_not_resumable(given: list[Any]) -> None:
     """Warn before the run about loaders that a resumed run cannot bring to their exact position."""
     for loader in given:
-        kind = type(loader).__name__
+        kind, adapter = type(loader).__name__, adapter_of(loader)
+        if adapter is not None:
+            adapter.warn(loader, "training")
         if isinstance(loader, Iterator):
             report.info_once(
                 f"Training data: a {kind} can be read once. It lasts for one epoch, and a resumed run reads a new one "

@@ -26,6 +26,7 @@ from lightlib.data.arrays import (
     tensor_of,
 )
 from lightlib.data.combined import CombinedLoader, holds_loaders, length
+from lightlib.data.streams.adapter import adapter_of
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
 from lightlib.translations import fix_for
 
@@ -183,6 +184,8 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
         return DataLoader(IndexedBatches(given), batch_size=None)
     if hasattr(given, "as_numpy_iterator"):
         return NumpyBatches(given)
+    if isinstance(given, IterableDataset) and (adapter := adapter_of(given)) and adapter.gives_batches(given):
+        return given
     if isinstance(given, Dataset):
         if length(given) == 0:
             raise _empty(stage, f"a {type(given).__name__} of length 0")
