@@ -27,6 +27,7 @@ SHELVES: dict[str, dict[str, str]] = {
     "Guides": {
         "modules": "Plain models, several losses",
         "data": "Loaders, data modules, several loaders",
+        "streams": "Streams of five libraries that resume at the sample, with any number of processes",
         "samplers": "Samplers: class balance, lengths, streams",
         "optimization": "Optimizers, schedules, accumulation, clipping, manual optimization",
         "precision": "Precision, loss scaling, layers in 4 or 8 bits, and less memory",

@@ -76,7 +76,8 @@ def data_of(library: Library, folder: Path, store: str, endpoint: str = "") -> I
     client.create_bucket(Bucket=BUCKET)
     for path in data.rglob("*"):
         if path.is_file():
-            client.upload_file(str(path), BUCKET, path.relative_to(data).as_posix())
+            public = {"ACL": "public-read"}  # webdataset reads with curl, without a key
+            client.upload_file(str(path), BUCKET, path.relative_to(data).as_posix(), ExtraArgs=public)
     yield Place(str(folder / "local"), f"s3://{BUCKET}", endpoint)
 
 
