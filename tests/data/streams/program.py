@@ -72,7 +72,7 @@ def main(make: Make, place: Place, where: Path, attempt: int, death: Death | Non
         logger=False, enable_progress_bar=False, default_root_dir=where,
     )  # fmt: skip
     loader = make(place, workers) if early else None
-    module = Reads(where / f"{attempt}-{rank}.jsonl", death, lambda: loader or make(place, workers))
+    module = Reads(where / f"{attempt}-{rank}.jsonl", death, lambda: make(place, workers) if loader is None else loader)
     trainer.fit(module, ckpt_path="auto")
 
 
