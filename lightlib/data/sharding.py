@@ -192,7 +192,8 @@ def is_sharded_by_user(loader: Any, share: DataShard, name: str) -> bool:
             )
         return True
     adapter = adapter_of(loader)
-    if adapter is None or not adapter.shards_itself(loader):
+    shards_itself = adapter is not None and adapter.shards_itself(loader)
+    if getattr(data, "_distributed", None) is None and not shards_itself:
         return False
     class_name = type(loader if data is None else users_own(data)).__name__
     report.info_once(f"{name.capitalize()} data: {class_name} shards itself, so lightlib does not shard it again.")
