@@ -23,16 +23,15 @@ pytestmark = pytest.mark.processes
 
 
 BATCHES: list[int] = []  # since the last step of this rank, which is a process of its own
-STEPS: list[int] = []  # no attribute of the module, which would be resumed
+STEPS: list[int] = []  # no attribute of an object, which would be resumed
 
 
-class Steps(Regression):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+class Steps(L.Callback):
+    def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         BATCHES.append(len(batch[0]))
-        return self.loss(batch)
 
-    def on_before_optimizer_step(self, optimizer: Any) -> None:
-        STEPS.append(sum(BATCHES) * self.trainer.world_size)
+    def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: Any, optimizer: Any) -> None:
+        STEPS.append(sum(BATCHES) * trainer.world_size)
         BATCHES.clear()
 
 
@@ -52,11 +51,15 @@ def loader_of(kind: str, batch: int) -> DataLoader[Any]:
 def fitted(rank: int, path: str, batch: int, steps: int, kind: str, options: dict[str, Any], how: Any) -> Any:
     """Return the error or None, the samples of each optimizer step, and the warning of another run."""
     last = Path(path) / "last.ckpt"
-    module, saves = Steps(), ModelCheckpoint(path, save_last=True, every_n_train_steps=2)
+    module, saves = Regression(), ModelCheckpoint(path, save_last=True, every_n_train_steps=2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer = L.Trainer(
-            **{**QUIET, "enable_checkpointing": True}, max_epochs=2, max_steps=steps, callbacks=[saves], **options
+            **{**QUIET, "enable_checkpointing": True},
+            max_epochs=2,
+            max_steps=steps,
+            callbacks=[saves, Steps()],
+            **options,
         )
         try:
             ckpt_path = str(last) if last.exists() else None
@@ -127,7 +130,7 @@ def error_of(rank: int, kind: str) -> str:
     """Return the error of a run of 3 processes."""
     strategy: Any = MeshStrategy(replicate=-1, shard=2) if kind == "mesh" else "hsdp"
     try:
-        L.Trainer(**QUIET, strategy=strategy, max_epochs=1).fit(Steps(), loader_of("data", 4))
+        L.Trainer(**QUIET, strategy=strategy, max_epochs=1).fit(Regression(), loader_of("data", 4))
     except Exception as error:  # noqa: BLE001  what is tested
         return str(error)
     return ""

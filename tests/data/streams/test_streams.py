@@ -21,6 +21,7 @@ from lightlib.data.train import TrainData
 from tests.data.streams import libraries
 from tests.data.streams.libraries import BATCH, LIBRARIES, SAMPLES, Place
 from tests.data.streams.program import ids_in
+from tests.runs.modules import Seen
 
 ROUNDS = {2: 18, 3: 12}  # batches of each rank
 # Warnings of the libraries themselves.
@@ -174,10 +175,10 @@ class TestWebDataset:
         import webdataset
 
         data = webdataset.WebDataset(url, shardshuffle=False).decode().to_tuple("id.cls").batched(BATCH)
-        module = Sums()
+        module = Seen()
         trainer = L.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False)
         trainer.fit(module, webdataset.WebLoader(data, batch_size=None))
-        assert module.sizes == [BATCH] * (SAMPLES // BATCH)
+        assert [len(batch[0]) for batch in module.seen] == [BATCH] * (SAMPLES // BATCH)
 
     @pytest.mark.processes
     @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -218,20 +219,6 @@ class TestWebDataset:
 
         (found,), _ = read_by_all(make, 2)
         assert samples(found) == list(range(SAMPLES))
-
-
-class Sums(L.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = torch.nn.Linear(1, 1)
-        self.sizes = []
-
-    def training_step(self, batch, batch_idx):
-        self.sizes.append(len(batch[0]))
-        return self.net(batch[0][:, None].float()).mean()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
 class TestHuggingFace:

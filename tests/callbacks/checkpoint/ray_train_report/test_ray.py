@@ -11,7 +11,7 @@ import pytest
 from lightlib import optional
 from tests.processes import programs
 
-SCRIPT = Path(__file__).with_name("ray_elastic.py")
+SCRIPT = Path(__file__).parents[3] / "distributed/scripts/ray_elastic.py"
 
 
 @pytest.mark.processes
