@@ -14,6 +14,10 @@ from lightlib.data.streams.loaders import with_dataset
 class MosaicMLStreams(StreamAdapter):
     """Data sets of the package ``streaming``."""
 
+    def shards_itself(self, loader: Any) -> bool:
+        """Whether it is a data set of the library: a program may have a package called ``streaming`` itself."""
+        return hasattr(getattr(loader, "dataset", None), "num_canonical_nodes")
+
     def resizes_itself(self, loader: Any) -> bool:
         return True
 

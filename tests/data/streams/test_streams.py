@@ -221,6 +221,16 @@ class TestWebDataset:
         assert samples(found) == list(range(SAMPLES))
 
 
+@pytest.mark.parametrize("package", ["streaming", "datasets", "webdataset"])
+def test_a_package_of_the_program_with_the_name_of_a_library(package):
+    kind = type(
+        "Own", (IterableDataset,), {"__module__": f"{package}.own", "__iter__": lambda self: iter(range(SAMPLES))}
+    )
+    loader = DataLoader(kind(), BATCH)
+    (batches,), _ = read_by_all(lambda rank, size: loader, 2)
+    assert samples(batches) == list(range(SAMPLES))
+
+
 class TestHuggingFace:
     @pytest.fixture
     def data(self):
