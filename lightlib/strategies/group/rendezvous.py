@@ -6,11 +6,11 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
+from itertools import dropwhile
 from typing import Any
 
 from torch import distributed
@@ -23,6 +23,7 @@ from lightlib.strategies.group.attempt import agree_on_attempt
 from lightlib.strategies.group.waiting import POLL, Waiting, named
 
 _SECONDS_TO_CONNECT = 5.0
+_ALL_HERE = "lightlib/here/all"
 _MARK = secrets.token_hex(8)  # identifies this program: process ids repeat between containers
 
 
@@ -113,20 +114,22 @@ def meet(meeting: Any, environment: Environment, patience: timedelta, word_after
 def wait_for_all(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> None:
     """Return when all processes have arrived; Ctrl-C works, and missing ranks are reported.
 
+    Rank 0 looks for each of them, and the rest for its answer: requests grow with the number of ranks, not its square.
+
     Raises:
         LightlibError: Names those that have not come; or another process has come as this rank.
     """
     _come(meeting, environment)
-    missing, waiting = list(range(environment.world_size)), Waiting(environment, patience, word_after)
-    while missing:
-        if meeting.check([f"lightlib/here/{missing[0]}"]):
-            del missing[0]
-        else:
-            if waiting.due:
-                missing = [rank for rank in missing if not meeting.check([f"lightlib/here/{rank}"])]
-            if waiting.due and missing:
-                waiting.report(named(missing, environment), speaker=environment.rank == 0)
-            time.sleep(POLL)
+    leads, waiting = environment.rank == 0, Waiting(environment, patience, word_after)
+    missing = [f"lightlib/here/{rank}" for rank in range(environment.world_size)] if leads else [_ALL_HERE]
+    while missing := [*dropwhile(lambda key: meeting.check([key]), missing)]:
+        if waiting.due:
+            ranks = [rank for rank in range(environment.world_size) if not meeting.check([f"lightlib/here/{rank}"])]
+            if ranks or not leads:
+                waiting.report(named(ranks or [0], environment), speaker=leads)
+        waiting.pause()
+    if leads:
+        meeting.set(_ALL_HERE, "")
 
 
 def _come(meeting: Any, place: Environment) -> None:

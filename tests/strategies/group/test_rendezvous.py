@@ -6,8 +6,10 @@ import logging
 import signal
 import socket
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from torch import distributed
@@ -63,6 +65,60 @@ def test_who_has_not_come_is_named():
     assert "Rank 0 has waited 0.2 s for 2 of the 4 processes at 10.0.0.7:29500: rank 2, 3." in message
     assert "WORLD_SIZE" in message
     assert "timeout" in message
+
+
+class Counted:
+    """A store, and the number of requests to it."""
+
+    def __init__(self, store):
+        self.store, self.requests = store, 0
+
+    def __getattr__(self, name):
+        self.requests += 1
+        return getattr(self.store, name)
+
+
+@pytest.mark.parametrize("size", [10, 100])
+def test_the_requests_of_a_rank_do_not_grow_with_the_ranks(size):
+    store = distributed.HashStore()
+    for rank in range(1, size):
+        with pytest.raises(LightlibError, match="processes at"):
+            wait_for_all(Counted(store), place(rank, size), timedelta(0))
+    first = Counted(store)
+    wait_for_all(first, place(0, size), LONG)
+    assert size < first.requests <= size + 2
+    for rank in range(1, size):
+        other = Counted(store)
+        wait_for_all(other, place(rank, size), LONG)
+        assert other.requests == 2
+
+
+def test_a_rank_0_that_came_and_went_is_named():
+    store = distributed.HashStore()
+    for rank in range(3):
+        store.set(f"lightlib/here/{rank}", "")
+    with pytest.raises(LightlibError, match=r"Rank 1 has waited 0\.2 s for 1 of the 3 processes .*: rank 0\."):
+        wait_for_all(store, place(1), SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_a_thousand_clients_of_one_store():
+    port, size = free_port(), 1000
+    connect = partial(distributed.TCPStore, "127.0.0.1", port, size, timeout=LONG, wait_for_workers=False)
+    stores = [Counted(connect(is_master=True)), *(Counted(connect(is_master=False)) for _ in range(1, size))]
+    threads = [
+        threading.Thread(target=wait_for_all, args=(store, place(i, size), LONG)) for i, store in enumerate(stores)
+    ]
+    begun = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stores[0].requests < 2 * size
+    assert max(store.requests for store in stores[1:]) < 100  # two, and a look now and then while it waits
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.processes
