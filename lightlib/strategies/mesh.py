@@ -184,7 +184,7 @@ class MeshStrategy(Strategy):
         self.axes = self._chosen()
         self.lockstep = any(axis.lockstep for axis in self.axes)
         self.in_parts = any(axis.runs_microbatches for axis in self.axes)
-        self.inference_mode = not any(axis.keeps_gathered for axis in self.axes)
+        self.inference_mode = not any(axis.keeps_gathered or axis.shards_parameters for axis in self.axes)
         self._number_data()
 
     def _number_data(self) -> None:

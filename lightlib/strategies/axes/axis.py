@@ -110,7 +110,7 @@ class Axis:
         splits_samples: Whether processes along it read the same batch but compute different shards of each sample:
             gradients and metrics are averaged over them.
         shards_parameters: Whether parameters become DTensors. FSDP2 then averages gradients, which
-            DistributedDataParallel could not.
+            DistributedDataParallel could not, and evaluation runs in `torch.no_grad`, not in inference mode.
         divides_parameters: Whether processes hold parameters of different names, which checkpoints must merge.
         casts: Whether it applies the precision itself, so that autocast is off.
         lockstep: Whether evaluation needs every process in each forward.

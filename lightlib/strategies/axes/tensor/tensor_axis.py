@@ -83,7 +83,6 @@ class Tensor(Axis):
     name = "tensor"
     order = 50
     shards_parameters = True
-    keeps_gathered = True  # inference mode takes no views of DTensors
     replaced_by_hand = True
     # set by `apply`
     _module: nn.Module
