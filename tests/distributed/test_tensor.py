@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 import lightlib as L
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor import Tensor
 from lightlib.strategies.axes.transforms import Compile
 from lightlib.strategies.mesh import MeshStrategy
-from tests.distributed.runs import Decoder, assert_same, seeded, trained
+from tests.distributed.runs import Decoder, assert_same, seeded, texts, trained
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
@@ -141,6 +144,36 @@ def test_optimizers_that_step_all_at_once_and_lower_precision(how, precision, to
     assert torch.equal(both[0]["prediction"], both[1]["prediction"])
 
 
+NETWORKS = {"gate": "colwise", "up": "colwise", "down": "rowwise"}
+
+
+def run_and_loop(rank, precision):
+    """Return the weights of a run, and those of a loop with torch's functions."""
+    plan = {f"blocks.*.network.{name}": style for name, style in NETWORKS.items()}
+    run = trained(seeded(Decoder, {"tensor": plan}), MeshStrategy(tensor=2), 2, precision=precision)["weights"]
+    net, mesh = seeded(Decoder), init_device_mesh("cpu", (2,))
+    kinds = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+    for block in net.blocks:
+        parallelize_module(block.network, mesh, {name: kinds[style]() for name, style in NETWORKS.items()})
+    optimizer = net.configure_optimizers()
+    for text, following in [*DataLoader(texts(), 8)] * 2:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
+            loss = F.cross_entropy(net(text).flatten(0, 1), following.flatten())
+        loss.backward()
+        optimizer.step()
+    loop = {name: p.full_tensor() if isinstance(p, DTensor) else p for name, p in net.named_parameters()}
+    return run, {name: value.detach().clone() for name, value in loop.items()}
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_the_bits_are_those_of_a_loop_by_hand(precision):
+    run, loop = ranks(2, run_and_loop, precision)[0]
+    assert run.keys() == loop.keys()
+    for name, value in loop.items():
+        assert torch.equal(run[name], value), name
+
+
 class Normed(L.Module):
     """Its norms see only a part of the heads."""
 
@@ -203,8 +236,6 @@ def test_torchs_transformer_layers_train_and_evaluate():
 
 def run_uneven(rank):
     module = seeded(Decoder, {"tensor": FULL, "loss_parallel": True})
-    from tests.distributed.runs import texts
-
     trained(module, MeshStrategy(tensor=Tensor(2, sequence_parallel=True)), 2, data=texts(length=7))
 
 
