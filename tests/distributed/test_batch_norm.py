@@ -39,7 +39,8 @@ def made() -> Normed:
 def fitted(rank: int, strategy: Any, devices: int = 2, **options: Any) -> Any:
     module = made()
     keys = list(module.state_dict())
-    trainer = L.Trainer(**QUIET, strategy=strategy, devices=devices, max_epochs=2, sync_batchnorm=True, **options)
+    options = {"sync_batchnorm": True} | options
+    trainer = L.Trainer(**QUIET, strategy=strategy, devices=devices, max_epochs=2, **options)
     readers = trainer.strategy.sizes if isinstance(strategy, MeshStrategy) else {"replicate": 2}
     size = 8 // max(1, readers.get("replicate", 1) * readers.get("shard", 1))
     trainer.fit(module, DataLoader(data(), size), DataLoader(data(), size))
@@ -49,14 +50,16 @@ def fitted(rank: int, strategy: Any, devices: int = 2, **options: Any) -> Any:
     return state, float(trainer.callback_metrics["val_loss"]), kinds
 
 
-def plain() -> tuple[dict[str, torch.Tensor], float]:
-    """Train on one device with full batches."""
+def plain(dtype: torch.dtype | None = None) -> tuple[dict[str, torch.Tensor], float]:
+    """Train on one device with full batches, within autocast to `dtype`."""
     module = made()
     optimizer = module.configure_optimizers()
     for _ in range(2):
         for x, y in DataLoader(data(), 8):
             optimizer.zero_grad()
-            F.cross_entropy(module.net(x), y).backward()
+            with torch.autocast("cpu", dtype, enabled=dtype is not None):
+                loss = F.cross_entropy(module.net(x), y)
+            loss.backward()
             optimizer.step()
     module.eval()
     with torch.no_grad():
@@ -80,6 +83,21 @@ def test_processes_train_as_one_device_with_the_full_batch(name):
         assert abs(found - loss) < 1e-5
         for key, value in wanted.items() if state else ():
             torch.testing.assert_close(state[key], value, rtol=1e-4, atol=1e-6, msg=lambda m, k=key: f"{k}: {m}")
+
+
+@pytest.mark.filterwarnings("ignore:.*computes in float16 on the CPU")
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.bfloat16), ("16-mixed", torch.float16)])
+def test_mixed_precision_keeps_statistics_and_their_layers_in_float32(precision, dtype, sync):
+    wanted, _ = plain(dtype)
+    state, _, _ = ranks(2, fitted_mixed, precision, sync)[0]
+    assert {value.dtype for value in state.values()} == {torch.float32, torch.int64}
+    for key, value in wanted.items() if sync and dtype is torch.bfloat16 else ():  # the plain loop scales no loss
+        torch.testing.assert_close(state[key], value, rtol=0, atol=0.1, msg=lambda m, k=key: f"{k}: {m}")
+
+
+def fitted_mixed(rank: int, precision: Any, sync: bool) -> Any:
+    return fitted(rank, "fsdp", precision=precision, sync_batchnorm=sync)
 
 
 def fitted_named(rank: int, name: str) -> Any:

@@ -166,9 +166,13 @@ class Shard(Sharded):
         options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard, "offload_policy": offload}
         for parts, other in site.sharded_separately:
             fully_shard(parts, mp_policy=MixedPrecisionPolicy(*dtype), **{**options, "mesh": other})
+        norms = _with_statistics(module, site) if dtype[0] is not None else []
+        for part in norms:
+            fully_shard(part, **options)  # in the dtype of its statistics
         for part in self._units(module, site):
-            part.register_forward_hook(own_memory)
-            fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
+            if part not in norms:
+                part.register_forward_hook(own_memory)
+                fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
         roots = _roots_in_stages(module, site.pipelined) if piped else [module]
         # A root's own parameters are used again right after its forward, first in backward.
         options["reshard_after_forward"] = False
@@ -204,6 +208,13 @@ def sharded_roots(module: nn.Module) -> list[FSDPModule]:
     if isinstance(module, FSDPModule):
         return [module]
     return [root for child in module.children() for root in sharded_roots(child)]
+
+
+def _with_statistics(module: nn.Module, site: AxisContext) -> list[nn.Module]:
+    """Return the norms with running statistics: torch takes inputs of 16 bits, but no parameters, with those."""
+    apart = {inner for parts, _ in site.sharded_separately for part in parts for inner in part.modules()}
+    norms = (part for part in module.modules() if getattr(part, "running_mean", None) is not None)
+    return [part for part in norms if part not in apart and any(True for _ in part.parameters())]
 
 
 def _large(parts: Sequence[nn.Module], apart: Sequence[nn.Module]) -> list[nn.Module]:
