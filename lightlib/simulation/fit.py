@@ -207,7 +207,8 @@ class _Fit:
         return self.replicas[-1]
 
     def _configure(self) -> None:
-        given, _ = configure(self.module, Plan(num_batches=1000, max_epochs=1))
+        plan = Plan(num_batches=1000, max_epochs=1)
+        given, _ = configure(self.module, plan, empty=self.strategy.divides_parameters)
         for optimizer in given:
             for group in optimizer.param_groups if self.foreach else ():
                 if "foreach" in group and group["foreach"] is None and not group.get("fused"):

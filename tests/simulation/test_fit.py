@@ -64,12 +64,7 @@ def test_four_processes_are_exact_or_within_two_percent():
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_strategy_on_four_processes(model, precision):
-    # the first stage of `tuned` has nothing to train, and an optimizer refuses that on one rank only
-    compare(
-        model,
-        precision,
-        [name for name in STRATEGIES if model != "tuned" or ("pipeline" not in name and name != "interleaved")],
-    )
+    compare(model, precision, STRATEGIES)
 
 
 def compare(model, precision, names):
