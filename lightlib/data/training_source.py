@@ -29,7 +29,7 @@ from lightlib.data.streams.adapter import adapter_of
 from lightlib.data.streams.shards import Shards
 from lightlib.data.workers import begin_pass, users_own
 
-_SAMPLER_OF_STREAMS = "_InfiniteConstantSampler"
+SAMPLER_OF_STREAMS = "_InfiniteConstantSampler"
 _COMPARED = {"kind": "kind", "length": "samples", "sampler": "sampler"}
 LONG = 60.0  # seconds that a return to a position may take before the user is warned
 _PARTS = ("dataset", "sampler", "batch_sampler", "generator", "collate_fn")
@@ -368,7 +368,7 @@ def differences(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[
                 found.append(f"{words}{of}: {old[name]} then, {new[name]} now")
         if then["processes"] == now["processes"] and old["batch_size"] != new["batch_size"]:
             found.append(f"batch_size{of}: {old['batch_size']} then, {new['batch_size']} now")
-        if old["workers"] != new["workers"] and new["sampler"] == _SAMPLER_OF_STREAMS:
+        if old["workers"] != new["workers"] and new["sampler"] == SAMPLER_OF_STREAMS:
             found.append(f"workers{of}, which share out its stream: {old['workers']} then, {new['workers']} now")
     if not found and then["processes"] == now["processes"] and then["batches"] != now["batches"]:
         found.append(f"training batches per epoch: {then['batches']} then, {now['batches']} now")

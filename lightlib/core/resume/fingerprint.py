@@ -76,9 +76,12 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
 
 
 def _differences(
-    saved: Mapping[str, Any], now: Mapping[str, Any], hparams: Mapping[str, Any], content: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    now: Mapping[str, Any],
+    hparams: Mapping[str, Any],
+    content: Mapping[str, Any],
     left_out: bool,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     limits = lightlib_state(content).get("limits") or {}
     for name, value in now.items():
         if left_out and name == "accumulate_grad_batches":  # the samples per step are compared instead

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightlib.data.resumable_loader import batch_size_of_loader
+from lightlib.data.training_source import SAMPLER_OF_STREAMS
 from lightlib.errors import CheckpointError
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
-
-_STREAM = "_InfiniteConstantSampler"  # torch's sampler of a data set that is iterated
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class StepSizes:
             StepSize(before, taken[0] // before, accumulate, described["batches"]),
             StepSize(loaded.size, loaded.taken_at_once()[0] // loaded.size, run.plan.accumulate, now["batches"]),
             "samples" if loaded.batch_sizes()[0] else "batches",
-            first["workers"] if first["sampler"] == _STREAM else 0,
+            first["workers"] if first["sampler"] == SAMPLER_OF_STREAMS else 0,
         )
 
     def differences(self) -> Iterator[str]:
