@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from typing import Any, Literal
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, check_word
@@ -125,7 +124,7 @@ class MeshStrategy(Strategy):
         self.names: list[str] = []
         self._keys: list[str] = []
         self._optimizers: list[Optimizer] = []
-        self._removable: list[RemovableHandle] = []
+        self._undo: list[Callable[[], None]] = []
         self._site: AxisContext | None = None
         self._mesh: Any = None
         self._background: Any = None
@@ -294,16 +293,16 @@ class MeshStrategy(Strategy):
         refuse_on_parts(optimizer)
         for axis in self.axes:
             optimizer = axis.optimizer(optimizer)
-        self._removable += step_together(optimizer)
+        self._undo.append(step_together(optimizer))
         self._optimizers.append(optimizer)
         return optimizer
 
     def teardown(self) -> None:
         """Release the resources of the run; processes, mesh and the placed module stay for the next one."""
         self._optimizers = []
-        for handle in self._removable:
-            handle.remove()
-        self._removable = []
+        for undo in self._undo:
+            undo()
+        self._undo = []
         for axis in self.axes:
             axis.teardown()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -9,24 +10,31 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from lightlib.torch_private import unscale_in_place
 
 
-def step_together(optimizer: Optimizer) -> list[RemovableHandle]:
-    """Have `optimizer` step all its parameters at once, by hooks around its step; return their handles.
+def step_together(optimizer: Optimizer) -> Callable[[], None]:
+    """Have `optimizer` step all its parameters at once, by hooks around its step; return how to undo that.
 
     torch refuses lists of both kinds otherwise: those of ``foreach=True``, its default on GPUs, and of ``fused=True``.
     """
+    step = ExitStack()
     if not _has_both(optimizer):
-        return []
-    stack = ExitStack()
+        return step.close
 
     def enter(*_: Any) -> None:
-        stack.enter_context(implicit_replication())
+        step.enter_context(implicit_replication())
 
-    return [optimizer.register_step_pre_hook(enter), optimizer.register_step_post_hook(lambda *_: stack.close())]
+    before = optimizer.register_step_pre_hook(enter)
+    after = optimizer.register_step_post_hook(lambda *_: step.close())
+
+    def undo() -> None:
+        before.remove()
+        after.remove()
+        step.close()  # a step that has failed has not left
+
+    return undo
 
 
 def unscale(scaler: torch.amp.GradScaler, optimizer: Optimizer, device: torch.device) -> None:
