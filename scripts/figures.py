@@ -159,7 +159,7 @@ def table() -> list[tuple[str, int, int]]:
         ("lines of both packages", lines, 110_700),
         ("of these, lines that do something", working, 72_900),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
-        ("lines of tests", lines_of("tests")[0], 129_500),
+        ("lines of tests", lines_of("tests")[0], 129_700),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 29),

@@ -21,6 +21,7 @@ from tests.simulation.models import MODELS, decoder, mlp
 PRECISIONS = ("32-true", "bf16-mixed")
 EXACT = ("single_device", "ddp", "zero1", "fsdp", "fsdp + checkpointing", "hsdp", "tensor", "tensor 2, shard 2")
 STATISTICS = 1e-4  # torch simulates those of a batch norm in bfloat16, and keeps them in float32
+OF_MICROBATCHES = 2**11  # the same in bytes, of all micro-batches in flight
 TOLERANCE = 0.02  # in pipelines, as docs/plan.md promises
 MESSAGE = 2**16  # the bytes of a message between two stages here, which a real stage may keep longer
 
@@ -79,7 +80,8 @@ def compare(model, precision, names):
             if case[1] in EXACT:
                 assert expected == (pytest.approx(found, rel=STATISTICS) if model == "convolutions" else found), case
                 continue
-            assert expected[0] == pytest.approx(found[0], rel=TOLERANCE, abs=MESSAGE), (case, rank)
+            more = OF_MICROBATCHES if model == "convolutions" else 0
+            assert expected[0] == pytest.approx(found[0], rel=TOLERANCE, abs=MESSAGE + more), (case, rank)
             assert expected[0] <= found[0], (case, rank)  # so "does not fit" is never wrong
 
 

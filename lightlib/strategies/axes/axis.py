@@ -52,7 +52,7 @@ class AxisContext:
         splits_batch: The dimensions whose processes read different batches, outermost first.
         splits_samples: The dimensions whose processes share the samples of one batch, outermost first.
         automatic: Whether the run uses automatic optimization (no `manual_backward`).
-        casts: Whether an axis applies the precision, so that autocast is off.
+        casts: Whether an axis casts parameters, and the inputs of layers, by the precision.
         pipelined: The child module that the pipeline cuts, which other axes treat as one unit.
         sharded_separately: Modules to shard over other dimensions than the rest, each list with its mesh.
         send, receive: See :class:`Strategy`; looked up when called, as the run sets them after `apply`.
@@ -78,7 +78,7 @@ class AxisContext:
     @property
     def context(self) -> Callable[[], AbstractContextManager[Any]] | None:
         """Factory of the context of a forward pass (autocast or a default dtype); None when none is needed."""
-        return None if self.casts and self.precision.autocasts else self.precision.step_context(self.device.type)
+        return self.precision.step_context(self.device.type)
 
     def coordinate(self, name: str) -> int:
         """Return the local coordinate along one dimension."""
@@ -112,7 +112,7 @@ class Axis:
         shards_parameters: Whether parameters become DTensors. FSDP2 then averages gradients, which
             DistributedDataParallel could not, and evaluation runs in `torch.no_grad`, not in inference mode.
         divides_parameters: Whether processes hold parameters of different names, which checkpoints must merge.
-        casts: Whether it applies the precision itself, so that autocast is off.
+        casts: Whether it casts parameters, and the inputs of layers, by the precision.
         lockstep: Whether evaluation needs every process in each forward.
         keeps_gathered: Whether it keeps tensors from one step to the next, so that evaluation must run in
             `torch.no_grad` and not in `torch.inference_mode`.

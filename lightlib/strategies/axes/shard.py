@@ -20,11 +20,14 @@ from torch.distributed.fsdp import (
 )
 
 from lightlib.errors import MisconfigurationException
+from lightlib.precision.context import cast_floating
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
 from lightlib.strategies.axes.parallel_plan import blocks_of
 from lightlib.torch_private import is_view, shadowed, tied_parameters
 from lightlib.tree import map_tensors
+
+_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 class Sharded(Axis):
@@ -169,6 +172,8 @@ class Shard(Sharded):
         norms = _with_statistics(module, site) if dtype[0] is not None else []
         for part in norms:
             fully_shard(part, **options)  # in the dtype of its statistics
+        if dtype[0] is not None and site.device.type == "cpu":
+            _cast_inputs_of_norms(module, norms, dtype[0])
         for part in self._units(module, site):
             if part not in norms:
                 part.register_forward_hook(own_memory)
@@ -215,6 +220,13 @@ def _with_statistics(module: nn.Module, site: AxisContext) -> list[nn.Module]:
     apart = {inner for parts, _ in site.sharded_separately for part in parts for inner in part.modules()}
     norms = (part for part in module.modules() if getattr(part, "running_mean", None) is not None)
     return [part for part in norms if part not in apart and any(True for _ in part.parameters())]
+
+
+def _cast_inputs_of_norms(module: nn.Module, kept: Sequence[nn.Module], dtype: torch.dtype) -> None:
+    """Let norms but those `kept` in float32 cast inputs: torch's CPU kernels take only the dtype of the weights."""
+    for part in module.modules():
+        if isinstance(part, _NORMS) and part not in kept:
+            part.register_forward_pre_hook(lambda _, inputs: cast_floating(inputs, dtype))
 
 
 def _large(parts: Sequence[nn.Module], apart: Sequence[nn.Module]) -> list[nn.Module]:
