@@ -1,4 +1,4 @@
-"""Worker signals: keep signals that are meant for the run from ending its DataLoader workers."""
+"""Worker signals: DataLoader workers ignore signals that are meant for the run, and exit with it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 _SENT_TO_ALL = {number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")}
+_SECONDS_TO_LOOK_AGAIN = 1.0
 
 
 class Undisturbed:
@@ -27,9 +28,9 @@ class Undisturbed:
     def __call__(self, worker: int) -> None:
         """Ignore signals from here on; until now `started_undisturbed` has blocked them."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if hasattr(signal, "sigwaitinfo"):
+        if hasattr(signal, "sigtimedwait"):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            threading.Thread(target=_exit_on_sigterm_of, args=(multiprocessing.parent_process(),), daemon=True).start()
+            threading.Thread(target=_exit_with, args=(multiprocessing.parent_process(),), daemon=True).start()
         if "SLURM_JOB_ID" in os.environ:  # Slurm sends the signal before a time limit to all processes of a step
             for number in (signal.SIGUSR1, signal.SIGUSR2):
                 if signal.getsignal(number) is signal.SIG_DFL:  # the default would end the worker
@@ -70,9 +71,16 @@ def _start_servers(context: Any) -> None:
         resource_tracker.ensure_running()
 
 
-def _exit_on_sigterm_of(parent: Any) -> None:
-    """Exit at a SIGTERM from `parent`, or from any process once `parent` has exited; ignore all other SIGTERMs."""
+def _exit_with(parent: Any) -> None:
+    """Exit once `parent` has exited, or at a SIGTERM from it; ignore all other SIGTERMs.
+
+    torch's workers look for their parent only between batches. Until they exit, forks keep the sockets of a killed rank
+    open, so that other ranks wait for it; and each may hold the pipe by which another one notices.
+    """
+    started_by = os.getppid()  # with a fork server, the server
     while True:
-        sender = signal.sigwaitinfo({signal.SIGTERM}).si_pid
-        if sender == parent.pid or not parent.is_alive():  # with a fork server, os.getppid() is the server
+        received = signal.sigtimedwait({signal.SIGTERM}, _SECONDS_TO_LOOK_AGAIN)
+        if received is not None and received.si_pid == parent.pid:
+            os._exit(0)
+        if os.getppid() != started_by or not parent.is_alive():
             os._exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import signal
@@ -52,7 +53,7 @@ def test_ctrl_c_within_an_accumulation_window_with_spawned_workers(tmp_path):
     assert (tmp_path / "checkpoints" / "interrupted.ckpt").exists()
 
 
-@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs to know who sent a signal")
+@pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="needs to know who sent a signal")
 def test_a_sigterm_to_all_processes_leaves_the_workers_to_the_run_until_it_has_left(tmp_path):
     """As when SLURM ends a job: the run stops after the accumulation window, saved, without dead workers."""
     kill = "if os.fork() == 0: os.killpg(0, signal.SIGTERM); os._exit(0)"
@@ -108,7 +109,7 @@ class Asked(Dataset):
         return sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
 
-@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs to know who sent a signal")
+@pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="needs to know who sent a signal")
 @pytest.mark.parametrize("kind", [DataLoader, type("Own", (DataLoader,), {})])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_a_worker_that_has_just_been_forked_leaves_it(monkeypatch, kind, number):
@@ -164,7 +165,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs to know who sent a signal")
+@pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="needs to know who sent a signal")
 @pytest.mark.parametrize(
     ("method", "at_start"),
     [
@@ -201,3 +202,38 @@ def test_a_program_ends_whose_data_set_fails(tmp_path, method):
     program.write_text(_FAILS)
     done = programs.run(program, method)
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (1, "ValueError: no such sample")
+
+
+_READS_FOR_LONG = """
+import os, sys, time
+from torch.utils.data import DataLoader, Dataset
+from lightlib.data.resumable_loader import resumable_loader
+
+class Long(Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        os.write(1, f"{os.getpid()}\\n".encode())
+        time.sleep(3600)
+
+if __name__ == "__main__":
+    next(iter(resumable_loader(DataLoader(Long(), num_workers=2, multiprocessing_context=sys.argv[1]))))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="no thread of the worker waits for signals")
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_worker_does_not_outlive_a_killed_run(tmp_path, method):
+    """Also within a sample: it has the sockets of its run, by which other ranks would see that this one has ended."""
+    program = tmp_path / "program.py"
+    program.write_text(_READS_FOR_LONG)
+    running = programs.Program(program, method)
+    workers = [int(running.stdout.readline()) for _ in range(2)]
+    os.kill(running.pid, signal.SIGKILL)
+    try:
+        out, _ = running.communicate()  # ends with the last process that has the streams
+    finally:
+        for worker_pid in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker_pid, signal.SIGKILL)
+    assert not out
