@@ -156,7 +156,7 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines, 110_700),
+        ("lines of both packages", lines, 110_800),
         ("of these, lines that do something", working, 72_900),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
         ("lines of tests", lines_of("tests")[0], 129_700),

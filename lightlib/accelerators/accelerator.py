@@ -145,9 +145,9 @@ class Accelerator(ABC):
 
 @contextmanager
 def _restored(accelerator: Accelerator) -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        before = accelerator.rng_state()
-        try:
-            yield
-        finally:
-            accelerator.set_rng_state(before)
+    of_cpu, before = torch.get_rng_state(), accelerator.rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(of_cpu)
+        accelerator.set_rng_state(before)

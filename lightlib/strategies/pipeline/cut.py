@@ -11,14 +11,16 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import FOLDERS, MisconfigurationException
 from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError, Call
-from lightlib.torch_private import answered, flattened, shadowed
+from lightlib.torch_private import answered, shadowed
+from lightlib.tree import tensors_in
 
 RULE = "in a pipeline, a step calls the pipelined part exactly once, and no parameter is used before that call."
+Place = tuple[str, int]  # file and line
 _NOT_THE_USERS = (str(Path(torch.__file__).parent), *FOLDERS, "<frozen")
 
 
@@ -47,8 +49,8 @@ class Cut:
         def stop(*given: Any, **named: Any) -> NoReturn:
             nonlocal where
             calls.append((given, named))
-            if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in flattened(calls[0])[0]):
-                where = _line(traceback.walk_stack(sys._getframe(1)))  # noqa: SLF001  the way to know who calls
+            if any(tensor.requires_grad for tensor in tensors_in(calls)):
+                where = _line(_places(traceback.walk_stack(sys._getframe(1))))  # noqa: SLF001  the way to know who calls
             raise _Stopped
 
         try:
@@ -59,7 +61,7 @@ class Cut:
         except (AbsentLayerError, TypeError) as error:
             if not isinstance(error, AbsentLayerError) and AbsentLayer.__name__ not in str(error):
                 raise
-            raise self._used_before(_line(reversed([*traceback.walk_tb(error.__traceback__)]))) from error
+            raise self._used_before(_line(reversed(_places(traceback.walk_tb(error.__traceback__))))) from error
         if where:
             raise self._used_before(where)
         return calls[0] if calls else None
@@ -70,13 +72,13 @@ class Cut:
         Raises:
             MisconfigurationException: It calls the part twice, or not at all.
         """
-        calls: list[str] = []
+        calls: list[list[Place]] = []
 
         def answer(*given: Any, **named: Any) -> Any:  # noqa: ARG001
-            calls.append(_line(traceback.walk_stack(sys._getframe(1))))  # noqa: SLF001
+            calls.append(_places(traceback.walk_stack(sys._getframe(1))))  # noqa: SLF001
             if len(calls) > 1:
                 raise MisconfigurationException(
-                    f"The step calls {self.name} twice: at {calls[0]} and at {calls[1]}.",
+                    f"The step calls {self.name} twice: at {_line(calls[0])} and at {_line(calls[1])}.",
                     expected=RULE,
                     fix=f"call {self.name} once with everything, for instance with a concatenated batch.",
                 )
@@ -123,7 +125,10 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """Do nothing."""
 
 
-def _line(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """Return file and line of the first of `frames`, innermost first, that is neither torch's nor this library's."""
-    places = ((frame.f_code.co_filename, line) for frame, line in frames)
+def _places(frames: Iterable[tuple[FrameType, int]]) -> list[Place]:
+    return [(frame.f_code.co_filename, line) for frame, line in frames]
+
+
+def _line(places: Iterable[Place]) -> str:
+    """Return the first of `places`, innermost first, that is neither torch's nor this library's."""
     return next((f"{file}:{line}" for file, line in places if not file.startswith(_NOT_THE_USERS)), "the step")

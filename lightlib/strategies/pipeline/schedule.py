@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -181,10 +181,10 @@ class _Shaped(nn.Module):
         except BaseException as error:
             self.engine.errors.append(error)
             raise
-        found, sent = _described(output)
         if stage.is_last:
             self.engine.last_outputs.append(output)
-            return tuple(one.detach() for one in sent)
+            return tuple(one.detach() for one in _described(output)[1])
+        found, sent = _described(output)
         if found != self.leaves:
             uneven = MisconfigurationException(
                 f"Stage {stage.index} of the pipeline returned {found} for one micro-batch and {self.leaves} for "
@@ -202,12 +202,16 @@ number_of: Callable[[Tensor], int] = int  # of a micro-batch, as torch's schedul
 
 
 def _described(value: Any) -> tuple[Any, list[Tensor]]:
+    if type(value) is Tensor:
+        return _TENSOR, [value]
     leaves, structure = flattened(value)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     return ([_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure), tensors
 
 
 def _filled(described: Any, tensors: Sequence[Tensor]) -> Any:
+    if described is _TENSOR:
+        return tensors[0]
     left = iter(tensors)
     marked, structure = described
     return structured([next(left) if one is _TENSOR else one for one in marked], structure)
@@ -233,7 +237,7 @@ class Engine:
 
         # After an error torch prints the full schedule as a table, which hides the error.
         logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
-        self.number = number
+        self._each = torch.arange(number)
         self.loss_of: Callable[[int, Any], Tensor] | None = None
         self.calls: Sequence[Call | None] = ()
         self.last_outputs: list[Any] = []
@@ -257,7 +261,7 @@ class Engine:
         """Run all micro-batches forward and backward; the last stage calls ``loss_of(index, output)`` for each."""
         self.calls, self.loss_of = calls, loss_of
         self.errors.clear()
-        each = torch.arange(self.number)
+        each = self._each
         given, target = (each,) if self.has_first else (), each if self.has_last else None
         try:
             self.schedule.step(*given, index=each, target=target, return_outputs=False)
@@ -311,8 +315,11 @@ def _broken(value: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.is_floating_point() and bool(leaf.isnan().any()) for leaf in leaves)
 
 
-def shape_of(call: Mapping[str, Any] | Call) -> Hashable:
+def shape_of(call: Call) -> Hashable:
     """Return the key of a schedule: shapes, dtypes and structure."""
+    args, kwargs = call
+    if len(args) == 1 and type(args[0]) is Tensor and not kwargs:
+        return args[0].shape, args[0].dtype
     leaves, structure = flattened(call)
-    kinds = [(tuple(leaf.shape), leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
+    kinds = [(leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__ for leaf in leaves]
     return *kinds, str(structure)

@@ -160,6 +160,10 @@ class Stage:
         """Run the stage: on the output of the stage before, or on the step's call of the part."""
         part, self.received, self.place = self.split.part, received, 0
         args, kwargs = self._arguments(call)
+        if not self.swaps:
+            self.received = None
+            with self.context():
+                return part(*args, **kwargs)
         with ExitStack() as running:
             running.enter_context(self.context())
             for owner, attributes in self.swaps:
@@ -256,7 +260,9 @@ def keep(
         for owner in owners.values():
             units = {unit.key: s for unit, s in zip(split.units, split.stages, strict=True) if unit.owner is owner}
             gone = {unit.key for unit in absent if unit.owner is owner}
-            stage.swaps.append(_swap(stage, owner, before[id(owner)], units, gone))
+            _, attributes = swap = _swap(stage, owner, before[id(owner)], units, gone)
+            if split.kind == "blocks" or attributes != {"_modules": owner._modules}:  # noqa: SLF001
+                stage.swaps.append(swap)
     if split.kind == "blocks":
         _hollow_out(split, stages, absent, before, absent_values)
     return stages

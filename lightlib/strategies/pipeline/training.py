@@ -189,11 +189,10 @@ class Training:
         logged = self.site.send() if last and sync else None
         payload = pickle.dumps(logged) if logged else b""
         if last:
-            pairs = [_loss_and_weight(output) for output in outputs]
-            head = torch.tensor(
-                [any(output is None for output in outputs), _weighted(pairs), len(payload)], dtype=torch.float64
-            )
-            values = torch.cat([_numbers(row) for row in zip(*pairs, strict=True)]).to(self.chain.device)
+            rows = [*zip(*map(_loss_and_weight, outputs), strict=True)]  # losses, weights
+            described = [any(output is None for output in outputs), _weighted(rows[1]), len(payload)]
+            head = torch.tensor(described, dtype=torch.float64)
+            values = torch.cat([*map(_numbers, rows)]).to(self.chain.device)
         else:
             head = torch.zeros(3, dtype=torch.float64)
             values = torch.zeros(2 * len(outputs), dtype=torch.float64, device=self.chain.device)
@@ -214,8 +213,8 @@ class Training:
         if last:
             return _merged(outputs, bool(weighted))
         losses, weights = values[: len(outputs)].float(), values[len(outputs) :]
-        for loss, weight in zip(losses, weights, strict=True):
-            one: dict[str, Any] = {"loss": loss.clone().requires_grad_()}
+        for loss, weight in zip(losses.clone().requires_grad_(), weights, strict=True):
+            one: dict[str, Any] = {"loss": loss}
             if weighted:
                 one["weight"] = float(weight) if weighted == 1 else weight.float()
             backward(one, by=lambda loss: None, parts=len(outputs))
@@ -238,10 +237,10 @@ def _loss_and_weight(output: Any) -> tuple[Any, Any]:
     return output, None
 
 
-def _weighted(pairs: Sequence[tuple[Any, Any]]) -> int:
+def _weighted(weights: Sequence[Any]) -> int:
     """Return 0 when losses have no weights, 1 when these are plain numbers, 2 when they are tensors."""
-    weights = [weight for _, weight in pairs if weight is not None]
-    return 0 if not weights else 2 if isinstance(weights[0], Tensor) else 1
+    given = [weight for weight in weights if weight is not None]
+    return 0 if not given else 2 if isinstance(given[0], Tensor) else 1
 
 
 def _numbers(values: Sequence[Any]) -> Tensor:
