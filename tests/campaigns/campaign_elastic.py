@@ -258,6 +258,8 @@ def command(arguments: list[str] | None = None) -> int:
     if given.list:
         print("\n".join(how.name for how in chosen))
         return 0
+    if not chosen:
+        parser.error(f"--only {' '.join(given.only)} names no configuration; see --list")
     folder = Path(given.folder or tempfile.mkdtemp(prefix="campaign_elastic-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if given.takeover:

@@ -206,6 +206,8 @@ def command(arguments: list[str] | None = None) -> int:
     chosen = [v for v in variants(given.epochs) if not given.only or any(v.name.startswith(n) for n in given.only)]
     if given.at is not None:
         chosen = [v for v in chosen if v.name in given.only]
+    if not chosen:
+        parser.error(f"--only {' '.join(given.only)} names no run")
     preload()
     begun = time.monotonic()
     records = campaign(chosen, given.every, given.at, given.jobs, folder, given.keep)
