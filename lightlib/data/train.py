@@ -247,7 +247,8 @@ class TrainData:
     def _resume(self, batch: int, saved: dict[str, Any] | None) -> Iterator[Any]:
         """Return the iterator of an epoch, starting at batch number `batch`."""
         states: list[Any] = (saved or {}).get("sources") or [None] * len(self.sources)
-        if saved and saved.get("size", 1) != self.loaded.size:  # what was drawn for other processes is drawn again
+        if saved and (saved.get("size", 1) != self.loaded.size or saved.get("resized")):
+            # what was drawn for other processes is drawn again
             states = [{**state, "pending": ()} for state in states]
         if self.loaded.is_single:
             return self.sources[0].begin_at(batch, 0, states[0])
@@ -433,7 +434,7 @@ class TrainData:
         """
         loaded = self.loaded
         if self._restored is not None:  # nothing has been read since
-            return dict(self._restored)
+            return self._restored | {"resized": self._resized(self._restored)}
         repeats = done is not None and done < self.position and not loaded.is_stateful and not keeps
         batches = self.position - repeats
         counts = self._counts_at(batches)
@@ -471,6 +472,13 @@ class TrainData:
             "loaded_with": self._loaded_with,
             "described": loaded.describe(),
         }
+
+    def _resized(self, restored: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the sizes of this run, in which its progress counts, if another number of processes saved the state."""
+        loaded = self.loaded
+        if restored.get("size", 1) == loaded.size:
+            return None
+        return {"size": loaded.size, "taken_at_once": loaded.taken_at_once(), "described": loaded.describe()}
 
     def load_state_dict(self, state: dict[str, Any]) -> int:
         """Restore a state; return the position in batches of this run, which may have another number of processes."""

@@ -209,7 +209,7 @@ class TrainLoaders:
     def position_of(self, state: dict[str, Any]) -> int:
         """Return the number of batches to skip here to continue from a state, which other processes may have saved."""
         done, before = int(state["batches"]), state.get("size", 1)
-        if not done or before == self.size:
+        if not done or (before == self.size and not state.get("resized")):
             return done
         kept = state.get("kept", 0)  # only ranks that read the same shards have that batch
         done -= kept

@@ -1,4 +1,4 @@
-"""`Trainer(global_batch_size=…)` on two processes: fewer samples than processes, and a rest."""
+"""`Trainer(global_batch_size=…)`: fewer samples than processes, a rest, and another number of processes."""
 
 # ruff: noqa: RUF001  a multiplication sign is meant
 
@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lightlib as L
+from lightlib.callbacks import Callback
 from tests.processes.ranks import ranks
 from tests.runs.modules import Regression
+from tests.runs.plain import Net, momentum, samples
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
@@ -61,3 +63,85 @@ def test_a_rest_is_rounded_on_both() -> None:
     found = ranks(2, fitted, 65, 32, 128)
     assert [(sizes, steps) for sizes, steps, _ in found] == [([32, 32], [32, 32])] * 2
     assert any("Global batch 64 = 2 processes × 32 × 1 accumulated; 65 was requested." in one for one in found[0][2])
+
+
+class Counted(Net):
+    """Adds the samples that this process has used to a list."""
+
+    def __init__(self) -> None:
+        super().__init__(momentum)
+        self.used: list[int] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.used += batch[2].tolist()
+        return super().training_step(batch[:2], batch_idx)
+
+
+class Saves(Callback):
+    """Saves before the first batch, and ends the run."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        trainer.save_checkpoint(self.path)
+        trainer.should_stop = True
+
+
+class Shuffled(IterableDataset):
+    """The same samples in an order of its own."""
+
+    def __iter__(self) -> Any:
+        x, y = samples(48)
+        for index in torch.randperm(48, generator=torch.Generator().manual_seed(1)).tolist():
+            yield x[index], y[index], index
+
+
+def numbered(kind: str) -> DataLoader:
+    if kind == "stream":
+        return DataLoader(Shuffled(), 2)
+    data = TensorDataset(*samples(48), torch.arange(48))
+    return DataLoader(data, 2, shuffle=True, generator=torch.Generator().manual_seed(1))
+
+
+def trained(rank: int, kind: str, processes: int, path: str | None, saved: str, begun: bool) -> Any:
+    """Train for two steps, save before the first batch, or train to the end, and save."""
+    module, saves = Counted(), [Saves(saved)] if path and not begun else []
+    trainer = L.Trainer(
+        **QUIET, strategy="ddp", devices=processes, max_epochs=1, global_batch_size=12, callbacks=saves,
+        max_steps=-1 if path else 2,
+    )  # fmt: skip
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.fit(module, numbered(kind), ckpt_path=path)
+    if not saves:
+        trainer.save_checkpoint(saved)
+    return (
+        module.used,
+        module.state_dict(),
+        [str(one.message) for one in caught if "is not the one" in str(one.message)],
+    )
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+@pytest.mark.parametrize("sizes", [(2, 3, 2), (2, 3, 3), (3, 2, 1), (2, 1, 2)], ids=str)
+def test_a_save_before_the_first_batch_of_another_number_of_processes(tmp_path, kind, sizes):
+    """Its progress counts batches of the new processes, and its position in the data those of the old ones."""
+    paths = [None, *(str(tmp_path / f"{name}.ckpt") for name in ("first", "again", "last"))]
+    first, _, last = (
+        ranks(size, trained, kind, size, path, saved, number == 2)
+        for number, (size, path, saved) in enumerate(zip(sizes, paths, paths[1:], strict=False))
+    )
+    used = [index for one, _, _ in [*first, *last] for index in one]
+    assert sorted(used) == list(range(48))
+    assert not [text for _, _, texts in last for text in texts]
+
+    plain, order = Net(momentum), [index for _, _, batch in numbered(kind) for index in batch.tolist()]
+    optimizer, (x, y) = plain.configure_optimizers(), samples(48)
+    for step in range(4):
+        chosen = order[12 * step : 12 * step + 12]
+        optimizer.zero_grad()
+        plain.loss((x[chosen], y[chosen])).backward()
+        optimizer.step()
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(last[0][1][name], value, rtol=1e-5, atol=1e-6)

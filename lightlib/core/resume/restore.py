@@ -193,7 +193,7 @@ def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], pa
     if not parts.data:
         run.progress.begin_epoch_again()
     elif data is not None and run.train_data is not None:
-        if data.get("size", 1) == run.strategy.data_size:
+        if data.get("size", 1) == run.strategy.data_size and not data.get("resized"):
             run.train_data.when_loaded(partial(run.train_data.load_state_dict, data))
         else:
             run.progress.move_to_batch(run.train_data.load_state_dict(data))

@@ -79,6 +79,7 @@ class StepSizes:
         accumulate = setting.get("accumulate_grad_batches")
         if run.train_data is None or data is None or type(accumulate) is not int or run.plan.accumulate_changes:
             return None
+        data = data.get("resized") or data
         loaded, described = run.train_data.loaded, data.get("described")
         before, taken = data.get("size", 1), data.get("taken_at_once")
         if described is None or not taken or before == loaded.size:
