@@ -474,7 +474,7 @@ class TrainData:
         }
 
     def _resized(self, restored: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the sizes of this run, in which its progress counts, if another number of processes saved the state."""
+        """Return the sizes in which this run counts its progress, if another number of processes saved the state."""
         loaded = self.loaded
         if restored.get("size", 1) == loaded.size:
             return None

@@ -15,7 +15,8 @@ from lightlib.launch.watch.stop_point import Position
 class HangDetector:
     """Detects hangs for the watch; used by the watch thread.
 
-    After `timeout` seconds without progress, a waiting rank queries the other ranks, which have `answer` seconds.
+    After `timeout` seconds without progress, a waiting rank queries the other ranks, which have `answer` seconds; at
+    the end of its data sooner, and they have twice as long.
     """
 
     def __init__(self, board: Board, rank: int, world_size: int, timeout: float, answer: float) -> None:
@@ -32,6 +33,8 @@ class HangDetector:
         self._clock: int | None = None
         self._number = 0
         self.pending = False  # whether this rank waits for answers
+        self.at_end_of_data = False  # whether it last asked because it waits there
+        self._asks = False  # whether it is to ask because of that
         self._answered_at: float | None = None
         self._last: Position = ()
         self._since = time.monotonic()
@@ -42,6 +45,10 @@ class HangDetector:
         """Note where a collective failed; if `certain`, this rank cannot continue."""
         self.error_location = location
         self.certain = self.certain or certain
+
+    def ask_at_end_of_data(self) -> None:
+        """Find out whether all ranks are there: the main thread waits for them, outside of a collective."""
+        self._asks = True
 
     def begin(self, position: Callable[[], Position], describe: Callable[[], str]) -> None:
         """Begin a run; the calling thread is the one to watch."""
@@ -59,7 +66,8 @@ class HangDetector:
         self._note_progress()
         if self.pending:
             return self._conclude()
-        if self._answered_at is None and self._is_stuck():
+        if self._answered_at is None and (self._asks or self._is_stuck()):
+            self.at_end_of_data, self._asks = self._asks, False
             path = f"inquiry/{self._number}"
             self.pending = self._board.write_first(f"{path}/by", str(self._rank)) == str(self._rank)
             news = True
@@ -114,15 +122,15 @@ class HangDetector:
         if self._answered_at is None:
             self._answer_others()
         assert self._answered_at is not None
-        late = time.monotonic() - self._answered_at > self._answer
+        late = time.monotonic() - self._answered_at > self._answer * (1 + self.at_end_of_data)
         if self._board.count(f"{path}/answers") < self._world_size and not late:
             return None
         notes = [self._board.read(f"{path}/place/{rank}") for rank in range(self._world_size)]
         locations = [RankLocation.from_json(note) for note in notes if note is not None]
-        reached = verdict(locations, self._world_size, self._timeout, self.certain)
-        if reached is None:
+        reached = verdict(locations, self._world_size, self._timeout, self.certain, self.at_end_of_data)
+        if reached is None and not self.at_end_of_data:
             self._since = time.monotonic() - self._timeout / 2  # ask again after half the timeout
-        else:
+        elif reached is not None:
             self.certain = False
         self._board.write(f"{path}/done", "")
         self._next()

@@ -153,13 +153,14 @@ def _short(file: str) -> str:
 
 
 def verdict(
-    locations: Sequence[RankLocation], world_size: int, timeout: float, certain: bool
+    locations: Sequence[RankLocation], world_size: int, timeout: float, certain: bool, ended: bool = False
 ) -> tuple[list[int], str] | None:
     """Return the ranks that block the rest, and the message; None if a rank still makes progress.
 
-    If `certain`, a collective has failed already, so no rank can continue.
+    If `certain`, a collective has failed already, so no rank can continue. If `ended`, ranks wait at the end of their
+    data: then only a rank that does not answer blocks them.
     """
-    head = f"No progress for {timeout:g} s."
+    head = "The data of other ranks have ended, and they wait." if ended else f"No progress for {timeout:g} s."
     silent = sorted(set(range(world_size)) - {location.rank for location in locations})
     busy = [location for location in locations if not location.waits]
     waiting = [location for location in locations if location.waits]
@@ -170,6 +171,8 @@ def verdict(
             "the interpreter."
         )
         return silent, " ".join([head, cause, *_waiting_ranks(waiting, len(silent))])
+    if ended:
+        return None
     moving = [location for location in busy if location.position] if busy else waiting
     if not certain and any(location.still < timeout / 2 for location in moving):
         return None

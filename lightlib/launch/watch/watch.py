@@ -270,8 +270,11 @@ class Watch:
                 known.set()
 
         self._thread.run(lambda: self._end_of_data.publish(batches))
-        pause = _SECONDS_TO_LOOK_AGAIN[0]
+        pause, asked_at = _SECONDS_TO_LOOK_AGAIN[0], time.monotonic()
         while not known.wait(pause):
+            if time.monotonic() - asked_at > 2 * self.timing.answer:  # no collective would notice a rank that is gone
+                asked_at = time.monotonic() + 2 * self.timing.answer  # which is how long the answers may take
+                self._hang_detector.ask_at_end_of_data()
             if self._first.failure is not None:
                 raise OtherRankError(self._first.failure)
             if not self._thread.usable:
@@ -465,7 +468,8 @@ class Watch:
         self._news = news
         if verdict is not None:
             ranks, text = verdict
-            summary = f"{_name(ranks)} did not reach the collective in which the other ranks wait"
+            place = "end of the data at" if self._hang_detector.at_end_of_data else "collective in"
+            summary = f"{_name(ranks)} did not reach the {place} which the other ranks wait"
             self._announce(Failure.hang(ranks[0], summary, text), lethal=True)
 
     def _step_stops(self) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from torch import distributed
 
+from lightlib.launch.watch.board import Board
 from lightlib.launch.watch.end_of_data import MORE
+from lightlib.launch.watch.hang_detector import HangDetector
 from lightlib.launch.watch.watch import OtherRankError, Watch
 from tests.launch.test_watch import QUICK, watches
-from tests.launch.watched_ranks import HANGS_AFTER
+from tests.launch.watched_ranks import HANGS_AFTER, PATIENT, heard, tell, watched_ranks
 
 
 class Reader(threading.Thread):
@@ -115,3 +120,35 @@ def test_a_watch_that_is_closed_knows_nothing():
     watch.start(tuple, lambda kind: None, lambda: "")
     watch.close()
     assert watch.end_of_data(3) == {}
+
+
+def killed_or_waits(rank: int, watch: Watch) -> None:
+    watch.start(tuple, lambda kind: None, lambda: "batch 3")
+    if rank == 1:
+        heard("waits")
+        os.kill(os.getpid(), signal.SIGKILL)
+    tell("waits")
+    watch.end_of_data(3)
+
+
+@pytest.mark.processes
+def test_a_rank_that_was_killed_is_noticed_outside_of_collectives():
+    first, second = watched_ranks(2, killed_or_waits, replace(PATIENT, answer=0.3))
+    assert second.code == -signal.SIGKILL
+    assert first.code == 1
+    assert "The data of other ranks have ended, and they wait. Rank 1 does not answer" in first.text
+
+
+def test_a_rank_that_is_only_late_blocks_nobody():
+    board = Board(distributed.HashStore(), "")
+    waits, late = (HangDetector(board, rank, 2, HANGS_AFTER, HANGS_AFTER) for rank in range(2))
+    for detector in (waits, late):
+        detector.begin(tuple, str)
+    for _ in range(3):
+        waits.ask_at_end_of_data()
+        assert waits.step(news=False) is None
+        assert waits.pending
+        assert late.step(news=True) is None
+        assert waits.step(news=True) is None
+        assert not waits.pending  # it has the answer
+        late.step(news=True)
