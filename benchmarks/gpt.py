@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.task import Rows
 
-__all__ = ["BATCH_SIZE", "BY_HAND", "MICROBATCHES", "SPLIT", "Step", "gpt", "loss", "optimizer", "text"]
+__all__ = ["BATCH_SIZE", "BY_HAND", "MICROBATCHES", "SPLIT", "Step", "gpt", "loss", "one_device", "optimizer", "text"]
 
 WIDTH, BLOCKS, CHARACTERS, LENGTH = 64, 4, 64, 64
 BATCH_SIZE, MICROBATCHES = 8, 4
@@ -74,50 +74,60 @@ def optimizer(module: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(module.parameters(), 1e-3)
 
 
-def _step(network: nn.Module) -> Step:
+def _step(network: nn.Module, device: torch.device) -> Step:
     adam = optimizer(network)
 
     def step(inputs: Tensor, targets: Tensor) -> None:
         adam.zero_grad()
-        loss(network(inputs), targets).backward()
+        loss(network(inputs.to(device)), targets.to(device)).backward()
         adam.step()
 
     return step
 
 
-def _ddp() -> Step:
-    return _step(DistributedDataParallel(gpt(), gradient_as_bucket_view=True))  # as lightlib: a copy less
+def one_device(device: torch.device) -> Step:
+    """Return a step on one device."""
+    return _step(gpt().to(device), device)
 
 
-def _fsdp() -> Step:
-    network, mesh = gpt(), init_device_mesh("cpu", (distributed.get_world_size(),))
+def _ddp(device: torch.device) -> Step:
+    return _step(DistributedDataParallel(gpt().to(device), gradient_as_bucket_view=True), device)  # as lightlib
+
+
+def _fsdp(device: torch.device) -> Step:
+    network, mesh = gpt().to(device), init_device_mesh(device.type, (distributed.get_world_size(),))
     for block in network[1 : 1 + BLOCKS]:
         fully_shard(block, mesh=mesh)
     fully_shard(network, mesh=mesh)
-    return _step(network)
+    return _step(network, device)
 
 
-def _tensor() -> Step:
-    network, mesh = gpt(), init_device_mesh("cpu", (distributed.get_world_size(),))
+def _tensor(device: torch.device) -> Step:
+    network, mesh = gpt().to(device), init_device_mesh(device.type, (distributed.get_world_size(),))
     styles: dict[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     for block in network[1 : 1 + BLOCKS]:
         parallelize_module(block, mesh, {name: styles[kind]() for name, kind in SPLIT.items()})
-    return _step(network)
+    return _step(network, device)
 
 
-def _pipeline() -> Step:
+def _pipeline(device: torch.device) -> Step:
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
-    layers = gpt()[slice(*_STAGES[ranks][rank : rank + 2])]
-    stage = PipelineStage(layers, rank, ranks, torch.device("cpu"))
+    layers = gpt()[slice(*_STAGES[ranks][rank : rank + 2])].to(device)
+    stage = PipelineStage(layers, rank, ranks, device)
     schedule, adam = Schedule1F1B(stage, MICROBATCHES, loss_fn=loss), optimizer(layers)
 
     def step(inputs: Tensor, targets: Tensor) -> None:
         adam.zero_grad()
-        given = {"target": targets, "losses": []} if rank == ranks - 1 else {}
-        schedule.step(*[inputs][: rank == 0], **given)
+        given = {"target": targets.to(device), "losses": []} if rank == ranks - 1 else {}
+        schedule.step(*[inputs.to(device)][: rank == 0], **given)
         adam.step()
 
     return step
 
 
-BY_HAND: dict[str, Callable[[], Step]] = {"fsdp": _fsdp, "ddp": _ddp, "tensor": _tensor, "pipeline": _pipeline}
+BY_HAND: dict[str, Callable[[torch.device], Step]] = {
+    "fsdp": _fsdp,
+    "ddp": _ddp,
+    "tensor": _tensor,
+    "pipeline": _pipeline,
+}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.measure import Result, Row, Size, Target
 from benchmarks.peers import IGNITE, LIGHTLIB, LIGHTNING, NOT_INSTALLED, PEERS, PLAIN, Peer
-from benchmarks.task import BARE, IN_MEMORY, REALISTIC, Switches, tiny
+from benchmarks.task import BARE, CPU, IN_MEMORY, REALISTIC, Place, Switches, tiny
 from benchmarks.terminal import terminal
 
 __all__ = ["over_plain", "run", "targets"]
@@ -34,7 +34,7 @@ def run(size: Size) -> Iterator[Result]:
     yield Target("everything off, data in memory: less than the plain loop", rows[-1].median, 0.0, "µs")
 
 
-def over_plain(peers: Sequence[Peer], switches: Switches, size: Size) -> list[Row]:
+def over_plain(peers: Sequence[Peer], switches: Switches, size: Size, place: Place = CPU) -> list[Row]:
     """Measure the plain loop, lightlib and every installed peer in turns; return a row for each.
 
     A framework's cost is its time less that of the plain loops before and after it.
@@ -47,8 +47,8 @@ def over_plain(peers: Sequence[Peer], switches: Switches, size: Size) -> list[Ro
     plain: list[float] = []
     costs: dict[Peer, list[float]] = {peer: [] for peer in installed}
     failed: dict[Peer, str] = {}
-    _microseconds(PLAIN, switches, size)  # to warm up
-    before = _microseconds(PLAIN, switches, size)
+    _microseconds(PLAIN, switches, size, place)  # to warm up
+    before = _microseconds(PLAIN, switches, size, place)
     for turn in range(size.fewer_rounds if switches.bar else size.rounds):
         order = _rotated(others, turn)
         for start in range(0, max(1, len(order)), _AT_A_TIME):
@@ -57,12 +57,12 @@ def over_plain(peers: Sequence[Peer], switches: Switches, size: Size) -> list[Ro
                 if peer in failed:
                     continue
                 try:
-                    taken[peer] = _microseconds(peer, switches, size)
+                    taken[peer] = _microseconds(peer, switches, size, place)
                 except Exception as error:
                     if peer is LIGHTLIB:
                         raise
                     failed[peer] = f"failed: {type(error).__name__}"
-            after = _microseconds(PLAIN, switches, size)
+            after = _microseconds(PLAIN, switches, size, place)
             plain.append(after)
             for peer, time in taken.items():
                 costs[peer].append(time - (before + after) / 2)
@@ -78,10 +78,10 @@ def _rotated(peers: Sequence[Peer], turn: int) -> list[Peer]:
     return [*peers[at:], *peers[:at]]
 
 
-def _microseconds(peer: Peer, switches: Switches, size: Size) -> float:
+def _microseconds(peer: Peer, switches: Switches, size: Size, place: Place) -> float:
     """Return the time of a step in µs: the mean if some steps draw the bar, otherwise the median."""
     with tempfile.TemporaryDirectory() as folder:
-        task = tiny(size.steps, size.warm_up, switches, Path(folder))
+        task = tiny(size.steps, size.warm_up, switches, Path(folder), place)
         gc.collect()
         peer.train(task)
     return 1e6 * (task.clock.mean if switches.bar else task.clock.typical)

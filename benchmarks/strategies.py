@@ -20,9 +20,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import lightlib as L
-from benchmarks.gpt import BATCH_SIZE, BY_HAND, MICROBATCHES, SPLIT, Step, gpt, loss, optimizer, text
+from benchmarks.gpt import BATCH_SIZE, BY_HAND, MICROBATCHES, SPLIT, Step, gpt, loss, one_device, optimizer, text
 from benchmarks.measure import FULL, QUICK, Result, Row, Size, Target
 from benchmarks.peers import LIGHTLIB, PLAIN
+from benchmarks.task import CPU, Place
 from lightlib.simulation.memory import MemoryCounter
 from lightlib.torch_private import shapes_of_dtensors_unseen
 
@@ -69,20 +70,23 @@ class Turns:
     Other programs slow down neighbours in time equally.
     """
 
-    def __init__(self, strategy: str) -> None:
-        self._strategy = strategy
+    def __init__(self, strategy: str, place: Place = CPU) -> None:
+        self._strategy, self._place = strategy, place
         self._step: Step | None = None
         self._left: float | None = None
         self._by_hand: list[float] = []
         self._lightlib: list[float] = []
 
     def __call__(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        self._place.wait()
         began = perf_counter()
         if self._left is not None:
             self._lightlib.append(began - self._left)
         if self._step is None:  # lightlib has started the process group
-            self._step, began = BY_HAND[self._strategy](), perf_counter()
+            made = BY_HAND.get(self._strategy, one_device)
+            self._step, began = made(self._place.device), perf_counter()
         self._step(*batch)
+        self._place.wait()
         self._left = perf_counter()
         self._by_hand.append(self._left - began)
         return batch
@@ -110,22 +114,22 @@ class _Module(L.Module):
         return optimizer(self)
 
 
-def in_turns(strategy: str, steps: int) -> tuple[float, float]:
+def in_turns(strategy: str, steps: int, place: Place = CPU) -> tuple[float, float]:
     """Train in this process and its peers; return the times of `Turns`."""
-    turns = Turns(strategy)
-    _fit(strategy, DataLoader(text(WARM_UP + steps + 1), BATCH_SIZE, collate_fn=turns))
+    turns = Turns(strategy, place)
+    _fit(strategy, DataLoader(text(WARM_UP + steps + 1), BATCH_SIZE, collate_fn=turns), place)
     return turns.seconds_and_ratio()
 
 
-def memory(strategy: str) -> tuple[int, int]:
+def memory(strategy: str, place: Place = CPU) -> tuple[int, int]:
     """Return the largest bytes of all tensors of this process within a step: of lightlib, and by hand."""
 
     def by_hand(loader: Any) -> None:
-        step = BY_HAND[strategy]()
+        step = BY_HAND.get(strategy, one_device)(place.device)
         for batch in loader:
             step(*batch)
 
-    return _peak(partial(_fit, strategy)), _peak(by_hand)
+    return _peak(partial(_fit, strategy, place=place)), _peak(by_hand)
 
 
 def _peak(train: Callable[[Any], None]) -> int:
@@ -145,14 +149,14 @@ def _peak(train: Callable[[Any], None]) -> int:
     return counter.highest
 
 
-def _fit(strategy: str, loader: Any) -> None:
+def _fit(strategy: str, loader: Any, place: Place = CPU) -> None:
     made: Any = strategy
     if strategy == "pipeline":
         made = L.strategies.PipelineStrategy(schedule="1f1b", microbatches=MICROBATCHES)
     trainer = L.Trainer(
-        accelerator="cpu",
+        accelerator=place.accelerator,
         strategy=made,
-        devices=int(os.environ["WORLD_SIZE"]),
+        devices=int(os.environ.get("WORLD_SIZE", "1")),
         use_distributed_sampler=False,
         max_epochs=1,
         logger=False,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,20 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-__all__ = ["BARE", "IN_MEMORY", "LOGGED", "LOGGED_EVERYWHERE", "REALISTIC", "Clock", "Rows", "Switches", "Task", "tiny"]
+__all__ = [
+    "BARE",
+    "CPU",
+    "IN_MEMORY",
+    "LOGGED",
+    "LOGGED_EVERYWHERE",
+    "REALISTIC",
+    "Clock",
+    "Place",
+    "Rows",
+    "Switches",
+    "Task",
+    "tiny",
+]
 
 LOG_EVERY = 50
 MAX_NORM = 1.0
@@ -51,6 +64,27 @@ IN_MEMORY = Switches(in_memory=True)
 LOGGED = Switches(log={})
 LOGGED_EVERYWHERE = Switches(log=_EVERYWHERE)
 REALISTIC = Switches(log=_EVERYWHERE, bar=True, tensorboard=True, accuracy=True, clip=True, schedule=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The device of a benchmark.
+
+    Attributes:
+        accelerator: The argument of a Trainer.
+        device: That of this process.
+    """
+
+    accelerator: Any = "cpu"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def wait(self) -> None:
+        """Wait until the device is done."""
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize(self.device)
+
+
+CPU = Place()
 
 
 class Rows(Dataset[Batch]):
@@ -119,6 +153,7 @@ class Task:
         switches: What is done besides.
         folder: Where logs go.
         clock: Sees every batch.
+        place: Where the network is.
     """
 
     new_network: Callable[[], nn.Module]
@@ -129,6 +164,7 @@ class Task:
     folder: Path
     clock: Clock
     learning_rate: float = 0.01
+    place: Place = CPU
 
     @property
     def batches(self) -> int:
@@ -149,6 +185,13 @@ class Task:
         if self.switches.in_memory:
             return DataLoader(TensorDataset(self.rows.inputs, self.rows.targets), self.batch_size)
         return DataLoader(self.rows, self.batch_size, collate_fn=self.clock)
+
+    def on_device(self) -> Iterable[Batch]:
+        """Return the loader, or on another device than the CPU its batches on that device."""
+        device = self.place.device
+        if device.type == "cpu":
+            return self.loader()
+        return ((inputs.to(device), targets.to(device)) for inputs, targets in self.loader())
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(logits, targets)
@@ -175,7 +218,7 @@ def decay(step: int) -> float:
     return 1 / (1 + 1e-4 * step)
 
 
-def tiny(steps: int, warm_up: int, switches: Switches, folder: Path) -> Task:
+def tiny(steps: int, warm_up: int, switches: Switches, folder: Path, place: Place = CPU) -> Task:
     """Return a task with steps so small that the overhead of a framework is visible."""
     batch_size, features, classes = 16, 32, 2
     generator = torch.Generator().manual_seed(0)
@@ -183,7 +226,8 @@ def tiny(steps: int, warm_up: int, switches: Switches, folder: Path) -> Task:
     rows = Rows(
         torch.randn(count, features, generator=generator), torch.randint(classes, (count,), generator=generator)
     )
-    return Task(_tiny_network, rows, batch_size, classes, switches, folder, Clock(warm_up, warm_up + steps))
+    clock = Clock(warm_up, warm_up + steps)
+    return Task(_tiny_network, rows, batch_size, classes, switches, folder, clock, place=place)
 
 
 def _tiny_network() -> nn.Module:

@@ -13,7 +13,6 @@ from benchmarks.task import LOG_EVERY, MAX_NORM, Task
 __all__ = ["evaluated", "module", "predict", "train", "train_with_defaults", "trainer", "validate"]
 
 _OFF = {
-    "accelerator": "cpu",
     "devices": 1,
     "enable_checkpointing": False,
     "enable_model_summary": False,
@@ -80,6 +79,7 @@ def trainer(framework: ModuleType, task: Task) -> Any:
         logger = import_module(f"{framework.__name__}.loggers").TensorBoardLogger(task.folder)
     return framework.Trainer(
         **_OFF,
+        accelerator=task.place.accelerator,
         logger=logger,
         enable_progress_bar=switches.bar,
         gradient_clip_val=MAX_NORM if switches.clip else None,

@@ -13,11 +13,11 @@ __all__ = ["predict", "train", "validate"]
 def train(task: Task) -> None:
     """Train for one epoch."""
     switches = task.switches
-    network = task.network()
+    network = task.network().to(task.place.device)
     optimizer = task.optimizer(network.parameters())
     schedule = task.schedule(optimizer) if switches.schedule else None
     accuracy = task.accuracy() if switches.accuracy else None
-    for inputs, targets in task.loader():
+    for inputs, targets in task.on_device():
         optimizer.zero_grad()
         logits = network(inputs)
         loss = task.loss(logits, targets)
