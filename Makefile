@@ -37,7 +37,7 @@ CAMPAIGNS := $(addprefix campaign-,kill torchrun elastic files disk corruption s
 OPTIONS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help demo docs test test-fast test-times slow check bench bench-search release clean compat-clients campaigns $(CAMPAIGNS)
+.PHONY: help demo docs test test-fast test-times slow check bench bench-search release clean compat-clients campaigns $(CAMPAIGNS) gpu
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
@@ -47,6 +47,7 @@ help:
 	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-torchrun, campaign-elastic, campaign-files,'
 	@echo '                 campaign-disk, campaign-corruption, campaign-s3, campaign-layouts, campaign-search, campaign-streams (two hours; each also alone)'
+	@echo 'make gpu     run everything that needs a GPU, and write the results into docs/gpu.md; OPTIONS=--pretend runs it on the CPU'
 	@echo 'make compat-clients   run packages built on Lightning with Lightning and with lightlib (minutes to install)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions, subjects of commits'
 	@echo 'make docs    build the site into docs/_build/html; a warning or a dead link is an error (a minute, once installed)'
@@ -76,6 +77,10 @@ campaigns: $(CAMPAIGNS)
 
 $(CAMPAIGNS): campaign-%: $(VENV)/.test
 	@$(BIN)/python -m tests.campaigns.campaign_$* $(OPTIONS)
+
+# On a machine whose driver needs another torch than the pinned one: make gpu TORCH=torch
+gpu: $(VENV)/.test
+	@$(BIN)/python -m tests.gpu $(OPTIONS)
 
 # Into environments of their own: the packages bring the real Lightning, and some an older numpy.
 compat-clients: $(VENV)/.test

@@ -73,6 +73,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "tree": "Each file with its purpose",
         "parity": "Features of other trainers, with the objects and tests that serve them",
         "campaigns": "Runs that are killed and disks that fill, some hundreds of times, with the results",
+        "gpu": "One command for the day a GPU is there, and what has never run on one",
     },
 }
 CODE_LINK = re.compile(r"^\[(?P<name>[^]]+)\]\((?P<path>\.\./examples/[^)]+)\)$", re.MULTILINE)

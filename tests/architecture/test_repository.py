@@ -17,6 +17,7 @@ OF_TESTS_ALONE = {
     "compat/names": "names of Lightning", "compat/plugins/programs": "programs",
     "compat/programs": "programs for Lightning", "compatibility": "Lightning's API, from outside",
     "distributed": "runs in several processes", "docs": "the pages", "examples": "the folder examples",
+    "gpu": "docs/gpu.md",
     "mistakes": "messages of common mistakes", "packaging": "the folder packaging", "plugins": "plugins of pytest",
     "processes": "ranks and programs for tests", "runs": "modules and data for tests", "typing": "types for users",
 }  # fmt: skip

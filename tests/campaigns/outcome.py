@@ -30,7 +30,7 @@ def collect(where: Path) -> dict[str, Any]:
     kept = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     checkpoints = [name for name in kept if not name.startswith(".")]
     return {
-        "result": torch.load(where / OUTCOME, weights_only=False) if (where / OUTCOME).exists() else None,
+        "result": torch.load(where / OUTCOME, "cpu", weights_only=False) if (where / OUTCOME).exists() else None,
         "names": dict.fromkeys(checkpoints, ""),
         "left over": dict.fromkeys([name for name in kept if name.startswith(".")], ""),
         "files": dict.fromkeys([name for name in files if not re.search(SET_ASIDE, name)], ""),

@@ -68,7 +68,7 @@ class KeepsOwnState:
         self.pace.factor *= 0.99
         self.pace.past.append(number)
         self.table[module.global_step % 3] += 0.1
-        self.by_hand.update(torch.randint(3, (4,)), torch.randint(3, (4,)))
+        self.by_hand.update(*(torch.randint(3, (4,)).to(loss.device) for _ in range(2)))
         old = self.memory.draws.choice(self.memory.losses)
         noise = torch.rand((), generator=self.noise) + self.table.sum() + self.by_hand.compute()
         return loss * self.pace.factor * (1 + 0.1 * (old + noise)) + (self.extra.sum() if self.freezes else 0.0)

@@ -35,6 +35,7 @@ from lightlib.loggers import CSVLogger, TensorBoardLogger
 from lightlib.samplers import ClassBalancedSampler, RepeatSampler
 from tests.campaigns import phases
 from tests.campaigns.own_state import ChangesData, Epochs, KeepsOddState, KeepsOwnState, Slowing
+from tests.gpu.device import PretendedAccelerator
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
@@ -61,6 +62,7 @@ class Configuration:
         pruned: Prune weights, which go back to their first values.
         sampled: Draw as many samples of each class in several passes per epoch, in place of a plain shuffle.
         sized: Search for the batch size, which the loaders of the module then have.
+        accelerator: The accelerator: "cpu", "cuda" or "pretended", the CPU in the place of a GPU.
         odd: Keep state of odd kinds (queues, records of NumPy, a replay buffer) and in odd places (the class, the
             optimizer), which no method saves.
     """
@@ -80,6 +82,7 @@ class Configuration:
     sampled: bool = False
     sized: bool = False
     odd: bool = False
+    accelerator: str = "cpu"
 
     @property
     def processes(self) -> int:
@@ -92,6 +95,7 @@ class Configuration:
         parts = [self.strategy, f"workers{self.workers}", f"accumulate{self.accumulate}", self.precision]
         parts += ["async" if self.asynchronous else "sync", *([self.format] if self.format else [])]
         parts += [f"epochs{self.epochs}"] if self.epochs != 3 else []
+        parts += [self.accelerator] if self.accelerator != "cpu" else []
         return "-".join([*parts, *(name for name in _SWITCHES if getattr(self, name))])
 
     @classmethod
@@ -109,6 +113,8 @@ class Configuration:
                 found["asynchronous"] = part == "async"
             if part in ("file", "directory"):
                 found["format"] = part
+            if part in ("cuda", "pretended"):
+                found["accelerator"] = part
             if part in _SWITCHES:
                 found[part] = True
         return cls(**found)
@@ -324,7 +330,7 @@ def main(how: Configuration, where: Path) -> None:
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
     trainer = L.Trainer(
-        accelerator="cpu",
+        accelerator=PretendedAccelerator() if how.accelerator == "pretended" else how.accelerator,
         devices=how.processes,
         strategy="auto" if how.strategy == "one" else how.strategy.rstrip("3"),
         precision="16-mixed" if how.precision == "fp16" else "32-true",
