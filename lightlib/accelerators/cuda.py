@@ -146,6 +146,9 @@ class CUDAAccelerator(Accelerator):
         runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         if int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)) == 0:
             weakref.finalize(memory, _unpin, memory.data_ptr())
+            return
+        with contextlib.suppress(RuntimeError):  # the refusal is pending, and the next kernel of this thread raises it
+            torch.ones(1, device="cuda")
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()

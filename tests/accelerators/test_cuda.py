@@ -159,6 +159,38 @@ def test_find_usable_wants_a_number_that_is_there(monkeypatch, number):
         find_usable_cuda_devices(number)
 
 
+class Driver:
+    """Registers memory, or refuses it; as with CUDA, the next kernel raises an error that was not taken."""
+
+    def __init__(self, refuses):
+        self.refuses, self.pending, self.registered = refuses, False, []
+
+    def cudaHostRegister(self, address, size, flags):  # noqa: N802
+        self.pending = self.refuses
+        self.registered += [] if self.refuses else [(address, size)]
+        return int(self.refuses)
+
+    def cudaHostUnregister(self, address):  # noqa: N802
+        self.registered = [pair for pair in self.registered if pair[0] != address]
+
+    def kernel(self, *sizes, device):
+        was, self.pending = self.pending, False
+        if was:
+            raise RuntimeError("CUDA error: operation not supported")
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_memory_is_pinned_until_it_is_freed_and_a_refusal_raises_nowhere(monkeypatch, refuses):
+    driver, memory = Driver(refuses), torch.zeros(16, dtype=torch.uint8)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    monkeypatch.setattr(torch, "ones", driver.kernel)
+    CUDAAccelerator().pin(memory)
+    assert driver.registered == ([] if refuses else [(memory.data_ptr(), 16)])
+    driver.kernel(1, device="cuda")  # of the next step
+    del memory
+    assert driver.registered == []
+
+
 @needs_gpu
 def test_on_a_real_gpu():
     accelerator, device = CUDAAccelerator(), torch.device("cuda", 0)
