@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.campaigns.campaign_kill import campaign, preload
+import torch
+
+from tests.campaigns.campaign_kill import PRELOADED, campaign
 from tests.campaigns.outcome import shortened
 from tests.campaigns.program import Configuration
 from tests.gpu.case import Case, DiffersError, Figures
@@ -33,7 +36,9 @@ def cases(device: Device, precisions: Sequence[str]) -> list[Case]:
 
 def run(name: str, device: Device) -> Figures:
     how = Configuration.named(f"{name}-{'pretended' if device.pretended else 'cuda'}")
-    preload()  # its runs are forks of this process, which must not use CUDA
+    for module in PRELOADED:  # the runs are forks of this process, which must not use CUDA
+        importlib.import_module(module)
+    torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix="gpu-kill-"))  # a TemporaryDirectory would end with the first fork
     try:
         records = campaign([how], KILLS, SEED, 1, folder, None, keep=False, once=False)
