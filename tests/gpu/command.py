@@ -141,7 +141,7 @@ def _facts(device: Device) -> dict[str, Any]:
 
 
 def _check_packages(plan: dict[str, list[Case]]) -> None:
-    for part in plan:
+    for part in [part for part, cases in plan.items() if cases]:
         missing = [name for name in PARTS[part].packages if importlib.util.find_spec(name) is None]
         if missing:
             raise MisconfigurationException(

@@ -98,8 +98,8 @@ def write_page(results: Results, page: Path) -> None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        {"machine", "parts"}.issubset(found) or found["machine"]["pretended"]
-        return {"machine": dict(found["machine"]), "parts": dict(found["parts"])}
+        machine = {"pretended": found["machine"]["pretended"], **found["machine"]}
+        return {"machine": machine, "parts": dict(found["parts"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise MisconfigurationException(
             f"{path} cannot be read as results ({type(error).__name__}: {error}).",
