@@ -7,6 +7,7 @@ from typing import Any
 
 from lightlib.checkpoint.directory.encoding import decode
 from lightlib.checkpoint.directory.index import LARGEST, Index
+from lightlib.checkpoint.directory.peers import Peers
 from lightlib.checkpoint.directory.tensors import BLOCK, LazyTensor, Shards, damaged, read_tensors
 from lightlib.checkpoint.directory.writer import save
 from lightlib.checkpoint.storage import filesystem
@@ -20,11 +21,14 @@ __all__ = ["label_of", "load", "save", "verify"]
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a checkpoint. Weights, optimizer states and tensors of callbacks are `LazyTensor`, to be read later.
 
+    Of several processes, each compares the sizes of its share of the files: all of them on each would be a request for
+    each pair of processes. Bytes are compared when they are read.
+
     Raises:
         CheckpointError: It is missing, incomplete, damaged, or not lightlib's.
     """
-    where = os.fspath(path)
-    index, shards = _index_of(where), Shards(where)
+    where, peers = os.fspath(path), Peers(None, alone=False)
+    index, shards = _index_of(where, peers.rank, peers.size), Shards(where)
     content = decode(index.content, lambda name: _lazy_tensor(name, index, shards))
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise damaged(where, "it has no 'state_dict'")
@@ -74,8 +78,8 @@ def _lazy_tensor(name: str, index: Index, shards: Shards) -> LazyTensor:
     return LazyTensor(name, entry.shape, entry.dtype, entry.chunks, shards, entry.as_saved)
 
 
-def _index_of(path: str) -> Index:
-    """Return the index, after comparing the sizes of the files with it."""
+def _index_of(path: str, rank: int = 0, size: int = 1) -> Index:
+    """Return the index, after comparing the sizes of the files with it, or of one in `size` of them."""
     name = filesystem.join(path, filesystem.INDEX)
     try:
         with filesystem.open_for_reading(name) as file:
@@ -91,13 +95,13 @@ def _index_of(path: str) -> Index:
     if len(data) > LARGEST:
         raise damaged(path, f"its index.json has more than {LARGEST} bytes")
     index = Index.of(data, path)
-    for name, size in index.shards.items():
-        try:
-            actual = filesystem.size_of(filesystem.join(path, name))
-        except FileNotFoundError:
-            raise damaged(path, f"{name!r} is missing, one of {len(index.shards)} files with tensors") from None
-        if actual != size:
-            raise damaged(path, f"{name!r} has {actual} bytes instead of {size}")
+    checked = list(index.shards)[rank::size]
+    sizes = filesystem.sizes_in(path, checked)
+    for name in checked:
+        if name not in sizes:
+            raise damaged(path, f"{name!r} is missing, one of {len(index.shards)} files with tensors")
+        if sizes[name] != index.shards[name]:
+            raise damaged(path, f"{name!r} has {sizes[name]} bytes instead of {index.shards[name]}")
     return index
 
 

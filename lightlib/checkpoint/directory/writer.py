@@ -216,13 +216,13 @@ class _SavePlan:
     def complete(self, results: list[WrittenFile | PeerFailure], label: Label) -> None:
         """Write the index, and give the checkpoint its name."""
         shards: dict[str, int] = {}
-        for rank, result in enumerate(results):
+        for task, result in zip(self.tasks, results, strict=True):
             written = _result_or_raise(result)
             if written.size:
-                self._check_visible(rank, written.size)
-                shards[self.tasks[rank].shard] = written.size
+                shards[task.shard] = written.size
             for name, chunk in written.chunks.items():
                 self.entries[name].chunks.append(chunk)
+        self._check_visible(shards)
         data = Index(label, shards, self.entries, self.content).as_bytes()
         older = filesystem.names_in(self.folder) if self.remote else []
         filesystem.write(filesystem.join(self.folder, filesystem.INDEX), lambda file: cast("None", file.write(data)))
@@ -233,18 +233,18 @@ class _SavePlan:
                 with contextlib.suppress(OSError, LightlibError):  # the new checkpoint is complete
                     filesystem.remove(filesystem.join(self.folder, name))
 
-    def _check_visible(self, rank: int, size: int) -> None:
-        """Check that this process sees the file of another one."""
-        name = self.tasks[rank].shard
-        with contextlib.suppress(FileNotFoundError):
-            if filesystem.size_of(filesystem.join(self.folder, name)) == size:
-                return
-        raise CheckpointWriteError(
-            f"The checkpoint {self.path!r} could not be written: the first process does not see the file of process "
-            f"{rank} ({name}).",
-            expected="a path to the same folder on all machines.",
-            fix="use a shared file system or a store, or save files: format='file'.",
-        )
+    def _check_visible(self, shards: Mapping[str, int]) -> None:
+        """Check that this process sees the files of all processes."""
+        sizes = filesystem.sizes_in(self.folder, shards)
+        for rank, task in enumerate(self.tasks):
+            if sizes.get(task.shard) == shards.get(task.shard):
+                continue
+            raise CheckpointWriteError(
+                f"The checkpoint {self.path!r} could not be written: the first process does not see the file of "
+                f"process {rank} ({task.shard}).",
+                expected="a path to the same folder on all machines.",
+                fix="use a shared file system or a store, or save files: format='file'.",
+            )
 
     def abandon(self) -> None:
         """Remove the files that have been written."""

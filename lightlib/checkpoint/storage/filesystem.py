@@ -9,7 +9,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 from lightlib import paths
@@ -40,6 +40,7 @@ __all__ = [
     "remove_leftovers",
     "rename",
     "size_of",
+    "sizes_in",
     "with_retries",
     "write",
 ]
@@ -70,9 +71,25 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 def size_of(path: str | os.PathLike[str]) -> int:
     """Return the size of a file in bytes; for a folder, of all files in it."""
     name = os.fspath(path)
-    if is_folder(name):
-        return sum(size_of(join(name, entry)) for entry in names_in(name))
-    return store.size_of(name) if is_remote(name) else os.path.getsize(local_path(name))
+    if is_remote(name):
+        info = store.object_info(name)
+        folder, size = info["type"] == "directory", int(info["size"] or 0)
+    else:
+        found = os.stat(local_path(name))
+        folder, size = stat.S_ISDIR(found.st_mode), found.st_size
+    return sum(size_of(join(name, entry)) for entry in names_in(name)) if folder else size
+
+
+def sizes_in(folder: str | os.PathLike[str], names: Iterable[str]) -> dict[str, int]:
+    """Return the sizes of files of a folder by name, without those that are missing; a store lists them at once."""
+    where, names = os.fspath(folder), list(names)
+    listed = store.sizes_in(where) if len(names) > 1 and is_remote(where) else {}
+    sizes: dict[str, int] = {}
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            size = listed.get(name)
+            sizes[name] = size_of(join(where, name)) if size is None else size
+    return sizes
 
 
 def names_in(folder: str | os.PathLike[str]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -14,6 +16,7 @@ T = TypeVar("T")
 
 ATTEMPTS = 6
 FIRST_DELAY, LONGEST_DELAY = 0.5, 20.0  # seconds; each is twice the one before, and up to half of it is random
+SLOW = 20.0  # seconds after which a request is reported
 PATIENCE = 300.0  # seconds after which nothing is retried, because the store's own package retries too
 
 _STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -40,6 +43,19 @@ class StoreError(OSError):
     """A request to a store has failed; the reason is in `__cause__`."""
 
 
+@contextlib.contextmanager
+def noted_if_slow(what: str) -> Iterator[None]:
+    """Report a slow block while it runs: a run that waits for a store must not look like one that hangs."""
+    text = f"{what}: the store has taken {SLOW:.0f} s so far, and the run waits for it."
+    timer = threading.Timer(SLOW, report.info, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def with_retries(what: str, call: Callable[[], T]) -> T:
     """Return the result of `call`, and call it again after a time-out, throttling or a dropped connection.
 
@@ -50,7 +66,8 @@ def with_retries(what: str, call: Callable[[], T]) -> T:
     begun = time.monotonic()
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return call()
+            with noted_if_slow(what):
+                return call()
         except Exception as error:
             if attempt == ATTEMPTS or time.monotonic() - begun > PATIENCE or not is_transient(error):
                 raise

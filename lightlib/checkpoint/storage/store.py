@@ -6,16 +6,20 @@ import contextlib
 import errno
 import os
 import posixpath
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from lightlib import paths
 from lightlib.checkpoint.storage.options import options_of
-from lightlib.checkpoint.storage.retries import with_retries
+from lightlib.checkpoint.storage.retries import noted_if_slow, with_retries
 
 # Stores in which an object appears when its upload is completed; in other stores it is written under a temporary name.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "obs", "tos", "cos"})
 LARGEST_READ = 2**26  # bytes of one request
+REQUESTS = 16  # at the same time
+T = TypeVar("T")
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -109,17 +113,31 @@ def open_for_reading(path: str) -> BinaryIO:
     return cast("BinaryIO", Reader(files, name, block_size=2**20, size=size_of(path)))
 
 
+def each(call: Callable[[str], T], paths: Iterable[str], what: str) -> list[T]:
+    """Return the results of `call` for paths, in parallel if one is remote; `what` describes it if it takes long."""
+    listed = list(paths)
+    if not any(map(is_remote, listed)):
+        return list(map(call, listed))
+    with noted_if_slow(f"{what} ({len(listed)})"), ThreadPoolExecutor(REQUESTS) as pool:
+        return list(pool.map(call, listed))
+
+
 def names_in(folder: str) -> list[str]:
     """Return the sorted names of the objects and folders in `folder`."""
+    return sorted(sizes_in(folder))
+
+
+def sizes_in(folder: str) -> dict[str, int | None]:
+    """Return the sizes of the objects and folders in `folder` by name; None where the store does not list them."""
     files, name = file_system(folder)
     start = name.rstrip("/") + "/"
 
-    def list_objects() -> list[str]:
+    def list_objects() -> list[dict[str, Any]]:
         files.invalidate_cache(name)
         try:
-            return [str(path).rstrip("/") for path in files.ls(name, detail=False)]
+            return list(files.ls(name, detail=True))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    objects = with_retries(f"listing {folder!r}", list_objects)
-    return sorted({posixpath.basename(path) for path in objects if path.startswith(start)})
+    objects = ((str(info["name"]).rstrip("/"), info) for info in with_retries(f"listing {folder!r}", list_objects))
+    return {posixpath.basename(path): info.get("size") for path, info in objects if path.startswith(start)}
