@@ -15,6 +15,7 @@ from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.checkpoint.storage.label import Label
+from lightlib.checkpoint.storage.store import each
 from lightlib.errors import CheckpointError, LightlibError, MisconfigurationException
 
 if TYPE_CHECKING:
@@ -171,11 +172,9 @@ def labels_in(folder: str, ending: str, depth: int = 0) -> dict[str, Label]:
         depth: In how many folders within that one to look as well.
     """
     labels: dict[str, Label] = {}
-    for name in filesystem.names_in(folder):
-        path = filesystem.join(folder, name)
-        if name.startswith("."):
-            continue
-        label = label_at(path) if name.endswith(ending) else None
+    paths = [filesystem.join(folder, name) for name in filesystem.names_in(folder) if not name.startswith(".")]
+    found = each(lambda path: label_at(path) if path.endswith(ending) else None, paths, "reading labels of checkpoints")
+    for path, label in zip(paths, found, strict=True):
         if label is not None:
             labels[path] = label
         elif depth > 0 and filesystem.is_folder(path):
@@ -198,7 +197,9 @@ def _left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tupl
         if trainer.continues and resumed is not None:
             labels = labels_in(folder, ending, depth)
             future = {path for path, label in labels.items() if label.run == trainer.run_id and label > resumed}
-            future |= {path for path in _paths(folder, ending) if filesystem.is_remote(path) and _is_half(path)}
+            paths = _paths(folder, ending) if filesystem.is_remote(folder) else []
+            halves = each(_is_half, paths, "looking for incomplete checkpoints")
+            future |= {path for path, is_half in zip(paths, halves, strict=True) if is_half}
         label = label_at(interrupted)
         if label is not None and label.run == trainer.run_id:
             outlived = [interrupted]

@@ -246,14 +246,18 @@ class NamedCheckpoints(Checkpoint):
     ) -> str:
         """Return the first free name: without a version, or with the lowest one."""
         path, version = name() if share is None else share(name()), self.STARTING_VERSION
+        exists: Callable[[str], bool] = filesystem.exists
         while self.enable_version_counter and (path != replaced or path in self._folder.foreign):
-            if path != last and self._is_new(trainer, path, share):
+            if path != last and self._is_new(trainer, path, share, exists):
                 break
+            if exists is filesystem.exists and share is None:  # one listing in place of a request for each version
+                folder = path.rpartition("/" if filesystem.is_remote(path) else os.sep)[0]
+                exists = {filesystem.join(folder, entry) for entry in filesystem.names_in(folder)}.__contains__
             path = name(ver=version) if share is None else share(name(ver=version))
             version += 1
         return path
 
-    def _is_new(self, trainer: Trainer, path: str, share: Share | None) -> bool:
+    def _is_new(self, trainer: Trainer, path: str, share: Share | None, exists: Callable[[str], bool]) -> bool:
         """Whether there is no file of this name; one that the resumed run will write again does not count."""
         new = True if path in self._folder.future else None
         for saver in trainer.checkpoint_callbacks:
@@ -262,4 +266,4 @@ class NamedCheckpoints(Checkpoint):
         if share is not None:
             new = share(new)
             return not self.file_exists(path, trainer) if new is None else new
-        return not filesystem.exists(path) if new is None else new
+        return not exists(path) if new is None else new

@@ -11,6 +11,7 @@ from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
+from lightlib.checkpoint.storage.store import each
 from lightlib.conventions import leniency
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.seen import ENDING, Seen, folders_of, listed, newest_first, paths_in, seen_in
@@ -253,12 +254,9 @@ def _is_newest_of_its_run(path: str, label: Label | None) -> bool:
     folder = (
         path.rstrip("/").rpartition("/")[0] if filesystem.is_remote(path) else os.path.dirname(os.path.abspath(path))
     )
-    beside = (Seen(other).label for other in paths_in(folder, (ENDING, os.path.splitext(path)[1] or ENDING), 0))
-    return not any(
-        other.run == label.run and other.batch > label.batch and not other.weights_only
-        for other in beside
-        if other is not None
-    )
+    paths = paths_in(folder, (ENDING, os.path.splitext(path)[1] or ENDING), 0)
+    beside = [one.label for one in each(Seen, paths, "reading the labels of checkpoints") if one.label is not None]
+    return not any(other.run == label.run and other.batch > label.batch and not other.weights_only for other in beside)
 
 
 def say_how_to_go_on(trainer: Trainer, saved: str | None, interrupted: bool) -> None:

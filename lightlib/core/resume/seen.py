@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import INTERRUPTED
-from lightlib.checkpoint.storage.store import file_system
+from lightlib.checkpoint.storage.store import each, file_system
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -74,8 +75,12 @@ def folders_of(trainer: Trainer) -> list[str]:
 def seen_in(folders: Sequence[str], trainer: Trainer) -> list[Seen]:
     """Return the checkpoints in folders."""
     endings = tuple({getattr(callback, "FILE_EXTENSION", ENDING) for callback in trainer.checkpoint_callbacks})
-    paths = [path for folder in folders if formats.exists(folder) for path in paths_in(folder, endings, _DEPTH)]
-    return [Seen(path) for path in dict.fromkeys(paths)]
+
+    def paths_of(folder: str) -> list[str]:
+        return paths_in(folder, endings, _DEPTH) if formats.exists(folder) else []
+
+    found = each(paths_of, folders, "listing the folders of checkpoints")
+    return each(Seen, dict.fromkeys(chain.from_iterable(found)), "reading the labels of checkpoints")
 
 
 def paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
