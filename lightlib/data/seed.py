@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import secrets
@@ -10,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from lightlib.launch.environment.variables import NAMES
 SEED_VARIABLE = "PL_GLOBAL_SEED"
 WORKERS_VARIABLE = "PL_SEED_WORKERS"
 CHOSEN_VARIABLE = "LIGHTLIB_CHOSEN_SEED"  # the result of `choose_seed`, for this process and those that it starts
+_last_of_numpy: tuple[bytes | None, list[Any]] = (None, [])  # the memory of its generator, and the state
 _JOBS = [name for kinds in NAMES.values() for names in kinds for name in names.job]
 _RENDEZVOUS = ("TORCHELASTIC_RUN_ID", *_JOBS, "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT")
 
@@ -100,9 +103,26 @@ def rng_state() -> dict[str, Any]:
     """Return the state of all generators of the CPU, as values that `torch.load(weights_only=True)` reads."""
     state: dict[str, Any] = {"python": state_of_python(), "torch": torch.get_rng_state()}
     if "numpy" in sys.modules:
-        name, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state()
-        state["numpy"] = [name, _as_bytes(keys.tolist()), int(position), int(has_gauss), float(cached)]
+        state["numpy"] = list(_state_of_numpy(sys.modules["numpy"].random))
     return state
+
+
+def _state_of_numpy(numpy_random: Any) -> list[Any]:
+    """Return the state of NumPy's global generator: the last one, if it has drawn nothing since.
+
+    NumPy takes 0.1 ms to return a state, which is read before each batch of a stream. So the memory of the generator is
+    compared with that of the last time, unless it holds a second normal number, which is in another place.
+    """
+    global _last_of_numpy  # noqa: PLW0603
+    bits = numpy_random.get_bit_generator() if hasattr(numpy_random, "get_bit_generator") else None
+    plain = type(bits).__name__ == "MT19937"
+    words = ctypes.string_at(bits.ctypes.state_address, 4 * 625) if plain else None  # type: ignore[union-attr]
+    if words is None or words != _last_of_numpy[0]:
+        name, keys, position, has_gauss, cached = numpy_random.get_state()
+        state = [name, keys.astype("<u4").tobytes(), int(position), int(has_gauss), float(cached)]
+        known = not has_gauss and words == state[1] + struct.pack("<i", position)
+        _last_of_numpy = words if known else None, state
+    return _last_of_numpy[1]
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
@@ -128,7 +148,8 @@ def set_state_of_python(generator: Any, state: Sequence[Any]) -> None:
     generator.setstate((version, _from_bytes(internal), gauss))
 
 
-def _as_bytes(words: Sequence[int]) -> bytes:
+@lru_cache(2)  # of Python's global generator, before each batch of a stream
+def _as_bytes(words: tuple[int, ...]) -> bytes:
     """Return 32-bit integers as bytes: a checkpoint would encode and check each of 625 values in a list."""
     return struct.pack(f"<{len(words)}I", *words)
 

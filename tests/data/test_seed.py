@@ -167,3 +167,44 @@ class TestChooseSeed:
         seed_everything(choose_seed(), verbose=False)
         seed_everything(4, verbose=False)
         assert not seed_was_chosen()
+
+
+class TestStateOfNumpy:
+    """The state is the one that NumPy returns, whether it is taken from the last time or not."""
+
+    def drawn(self, draw):
+        before = rng_state()
+        draw()
+        after = rng_state()
+        assert after["numpy"][1:3] == [numpy.random.get_state()[1].astype("<u4").tobytes(), numpy.random.get_state()[2]]
+        following = numpy.random.randn(3).tolist()
+        set_rng_state(after)
+        assert numpy.random.randn(3).tolist() == following
+        return before["numpy"], after["numpy"]
+
+    @pytest.mark.parametrize("seconds", [0, 1, 2, 3])
+    def test_a_second_normal_number_is_part_of_it(self, seconds):
+        numpy.random.seed(3)
+        for _ in range(seconds):  # of two normal numbers the second changes no word of the generator
+            before, after = self.drawn(numpy.random.randn)
+            assert before != after
+
+    def test_it_is_new_after_each_draw_and_each_seed(self):
+        numpy.random.seed(3)
+        before, after = self.drawn(numpy.random.rand)
+        assert before != after
+        before, after = self.drawn(lambda: None)
+        assert before == after
+        before, after = self.drawn(lambda: numpy.random.seed(4))
+        assert before != after
+
+    def test_a_changed_copy_changes_no_later_state(self):
+        numpy.random.seed(3)
+        rng_state()["numpy"].clear()
+        assert len(rng_state()["numpy"]) == 5
+
+    def test_it_is_not_read_again_before_it_changes(self, monkeypatch):
+        numpy.random.seed(3)
+        rng_state()
+        monkeypatch.setattr(numpy.random, "get_state", None)
+        rng_state()

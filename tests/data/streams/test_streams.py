@@ -261,6 +261,40 @@ def test_every_library_has_an_adapter_or_needs_none():
         assert importlib.import_module(type(registry.get("streams", name)()).__module__)
 
 
+def calls_per_batch(data, batches):
+    """Return how often functions are called in each batch, and how many of these are of the package."""
+    calls = {"all": 0, "ours": 0}
+
+    def count(frame, event, argument):
+        if event == "call":
+            calls["all"] += 1
+            calls["ours"] += "/lightlib/" in frame.f_code.co_filename
+
+    next(data)
+    next(data)
+    sys.setprofile(count)
+    try:
+        for _ in range(batches):
+            next(data)
+    finally:
+        sys.setprofile(None)
+    return calls["ours"] / batches, calls["all"] / batches
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_batch_of_a_stream_costs_a_few_calls_however_many_samples_it_has(batch):
+    loader = DataLoader(Sharded(0, 1), batch)
+    data = TrainData(lambda: loader, 1.0, None)
+    data.start_epoch(0, 0)
+    ours, of_all = calls_per_batch(data, 10)
+    alone = iter(DataLoader(Sharded(0, 1), batch))
+    next(alone)
+    ours_alone, of_loader = calls_per_batch(alone, 10)
+    assert ours_alone == 0
+    assert ours <= 20
+    assert of_all - of_loader <= 30, of_all - of_loader
+
+
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("name", LIBRARIES)
