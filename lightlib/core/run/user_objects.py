@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
+from lightlib import registry
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.core.metrics.torchmetric import is_metric
@@ -211,13 +212,15 @@ def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iter
     for part, word in _PARTS.items():
         held = dict_of(loader).get(part)
         held = users_own(held) if part == "dataset" else _with_state(held)
-        by_loader = part == "dataset" and saved and _has(held, "state_dict")
+        of_library = root_of(type(held)) in registry.names("streams")
+        by_loader = part == "dataset" and (saved or (of_library and not trains)) and _has(held, "state_dict")
         skipped = held is None or is_plain_batches(held) or is_a(held, (type, nn.Module, Callback, DataModule))
         if skipped or by_loader or not (attributes_of(held) or is_container(held)):
             continue
         kind = "data set" if part == "dataset" else "loader"
         in_workers = part == "dataset" and bool(loader.num_workers)
-        by_protocol = has_protocol(held) and not in_workers
+        # the state of a stream is the position of its next pass, and each pass begins at the start
+        by_protocol = has_protocol(held) and not in_workers and (of_library or not is_a(held, IterableDataset))
         yield Owner(f"{word} of the {name}", held, kind, (), trains, in_workers, by_protocol)
 
 
