@@ -151,3 +151,25 @@ def test_a_library_with_states_killed_within_a_validation(tmp_path):
 
 def numbers(samples):
     return torch.tensor([sample["id"] for sample in samples])
+
+
+@pytest.mark.filterwarnings("ignore:.*(does not have many workers|IterableDataset)", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(("together", "options"), [(True, {}), (False, {"limit_train_batches": 4})])
+def test_an_epoch_of_litdata_that_ends_early(together, options, tmp_path):
+    litdata = pytest.importorskip("litdata", reason="an optional library")
+    writing = pytest.importorskip("litdata.streaming.writer")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    writer = writing.BinaryWriter(str(folder), chunk_size=8)
+    for number in range(SAMPLES):
+        writer[number] = number
+    writer.done()
+    writer.merge()
+
+    def make():
+        return litdata.StreamingDataLoader(litdata.StreamingDataset(str(folder), shuffle=True), batch_size=4)
+
+    def train():
+        return L.CombinedLoader([make(), make()], "max_size_cycle") if together else make()
+
+    assert_resumes_equally(tmp_path, make, train, [2, 5], limit_val_batches=0, **options)

@@ -34,6 +34,8 @@ class LitDataStreams(StreamAdapter):
     def start_epoch(self, loader: Any, epoch: int) -> None:
         if not hasattr(loader, "load_state_dict"):  # which litdata's own loader has, and counts epochs
             loader.dataset.set_epoch(epoch)
+        elif getattr(loader, "restore", False):  # an epoch that was resumed and ended early would continue in this one
+            vars(loader).update(restore=False)
 
     def state_for(self, loader: Any, state: Any, size: int) -> Any:
         """Leave out the values that depend on the number of ranks, which litdata 0.2.76 refuses if they differ."""
