@@ -135,10 +135,7 @@ class Source:
             self._loaded = state
             return chain.from_iterable(self._at_first_batch(self._iterate()))
         iterator = self._iterate()
-        if batches:
-            began_at = perf_counter()
-            next(islice(iterator, batches - 1, None), None)
-            warn_if_slow(self.given, batches, perf_counter() - began_at)
+        read_again(self.given, iterator, batches)
         return iterator
 
     def _loads(self, saved: Mapping[str, Any]) -> bool:
@@ -287,13 +284,16 @@ def _ignores_epochs(loader: Any) -> bool:
     return any(kind.__name__ == "StatefulDataLoader" for kind in type(loader).__mro__)
 
 
-def warn_if_slow(loader: Any, batches: int, seconds: float) -> None:
-    """Warn once if the return to a position took long, and name the alternatives."""
-    if seconds > LONG:
+def read_again(loader: Any, iterator: Iterator[Any], batches: int) -> None:
+    """Read so many batches; once it takes long, warn meanwhile and name the alternatives."""
+    began = perf_counter()
+    for number, _ in enumerate(islice(iterator, batches), 1):
+        if (seconds := perf_counter() - began) <= LONG:
+            continue
         report.warn_once(
             "slow return",
-            f"Training data: reading the {kind_of(loader)} again up to batch {batches} took {seconds:.0f} s, because "
-            "it has no position of its own.\n"
+            f"Training data: reading the {kind_of(loader)} again up to batch {batches} has taken {seconds:.0f} s for "
+            f"{number} of them, because it has no position of its own.\n"
             "  Expected: a map-style data set, or a loader with state_dict and load_state_dict.\n"
             "  Fix: torchdata's StatefulDataLoader over a data set with a state_dict, litdata, or mosaicml-streaming.",
         )
