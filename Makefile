@@ -33,7 +33,7 @@ DECLARED := pyproject.toml constraints.txt
 
 # What breaks runs, disks and files in hundreds of ways; docs/campaigns.md says what each does and how to repeat a case.
 #   OPTIONS   passed on to the campaign, or to pytest:   make campaign-kill OPTIONS='--seed 7 --only ddp'
-CAMPAIGNS := $(addprefix campaign-,kill torchrun elastic files disk corruption s3 layouts search streams)
+CAMPAIGNS := $(addprefix campaign-,kill torchrun elastic files disk corruption s3 layouts search streams shards)
 OPTIONS ?=
 
 .DELETE_ON_ERROR:
@@ -46,7 +46,7 @@ help:
 	@echo 'make test-times  as make test, and print where the time went'
 	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-torchrun, campaign-elastic, campaign-files,'
-	@echo '                 campaign-disk, campaign-corruption, campaign-s3, campaign-layouts, campaign-search, campaign-streams (two hours; each also alone)'
+	@echo '                 campaign-disk, campaign-corruption, campaign-s3, campaign-layouts, campaign-search, campaign-streams, campaign-shards (two hours; each also alone)'
 	@echo 'make gpu     run everything that needs a GPU, and write the results into docs/gpu.md; OPTIONS=--pretend runs it on the CPU'
 	@echo 'make compat-clients   run packages built on Lightning with Lightning and with lightlib (minutes to install)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions, subjects of commits'

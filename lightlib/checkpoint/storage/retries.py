@@ -46,7 +46,7 @@ class StoreError(OSError):
 @contextlib.contextmanager
 def noted_if_slow(what: str) -> Iterator[None]:
     """Report a slow block while it runs: a run that waits for a store must not look like one that hangs."""
-    text = f"{what}: the store has taken {SLOW:.0f} s so far, and the run waits for it."
+    text = f"{what}: the store has taken {SLOW:.0f} s so far."
     timer = threading.Timer(SLOW, report.info, [text])
     timer.daemon = True
     timer.start()

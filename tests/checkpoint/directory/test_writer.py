@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 
 import pytest
@@ -14,6 +15,7 @@ from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
+from tests.campaigns import campaign_shards
 from tests.checkpoint.directory.writers import Calls, in_threads
 
 SIZES = (8, 16, 32, 64)
@@ -108,3 +110,17 @@ def test_one_of_the_ranks_finds_a_file_that_is_missing(missing, tmp_path):
 
     assert in_threads(8, work) == [rank == missing for rank in range(8)]
     assert reader.label_of(path) is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of memory from /proc")
+def test_a_small_decoder_comes_back_by_other_ranks(capsys):
+    arguments = ["--model", "small", "--write", "8", "--read", "8", "6", "--plan", "8", "16"]
+    assert campaign_shards.command(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" in ")[0] for line in lines[1:4]] == [
+        "written by 8 ranks",
+        "read by 8 ranks",
+        "read by 6 ranks",
+    ]
+    assert all("TOO MUCH" not in line for line in lines)

@@ -1,4 +1,4 @@
-"""Runs that read streams in other places than one training loader: killed and resumed, they read the same."""
+"""Streams in limited epochs, next to each other, and as validation data: killed and resumed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLES = 24
 
 
 class Death(BaseException):
-    """What ends a run within a step, as a kill does: nothing is saved after it."""
+    """Ends a run within a step, as a kill does: nothing is saved after it."""
 
 
 class Stream(IterableDataset):
