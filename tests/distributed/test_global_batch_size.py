@@ -1,4 +1,4 @@
-"""`Trainer(global_batch_size=…)`: fewer samples than processes, a rest, and another number of processes."""
+"""`Trainer(global_batch_size=…)`: fewer samples than processes, a rest, and changes of their number."""
 
 # ruff: noqa: RUF001  a multiplication sign is meant
 
@@ -65,16 +65,14 @@ def test_a_rest_is_rounded_on_both() -> None:
     assert any("Global batch 64 = 2 processes × 32 × 1 accumulated; 65 was requested." in one for one in found[0][2])
 
 
-class Counted(Net):
-    """Adds the samples that this process has used to a list."""
+class Used(Callback):
+    """Adds the numbers of the samples that this process has used to a list."""
 
     def __init__(self) -> None:
-        super().__init__(momentum)
-        self.used: list[int] = []
+        self.numbers: list[int] = []
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        self.used += batch[2].tolist()
-        return super().training_step(batch[:2], batch_idx)
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.numbers += (batch[0][:, None] == samples(48)[0]).all(-1).nonzero()[:, 1].tolist()
 
 
 class Saves(Callback):
@@ -94,21 +92,20 @@ class Shuffled(IterableDataset):
     def __iter__(self) -> Any:
         x, y = samples(48)
         for index in torch.randperm(48, generator=torch.Generator().manual_seed(1)).tolist():
-            yield x[index], y[index], index
+            yield x[index], y[index]
 
 
 def numbered(kind: str) -> DataLoader:
     if kind == "stream":
         return DataLoader(Shuffled(), 2)
-    data = TensorDataset(*samples(48), torch.arange(48))
-    return DataLoader(data, 2, shuffle=True, generator=torch.Generator().manual_seed(1))
+    return DataLoader(TensorDataset(*samples(48)), 2, shuffle=True, generator=torch.Generator().manual_seed(1))
 
 
 def trained(rank: int, kind: str, processes: int, path: str | None, saved: str, begun: bool) -> Any:
     """Train for two steps, save before the first batch, or train to the end, and save."""
-    module, saves = Counted(), [Saves(saved)] if path and not begun else []
+    module, used, saves = Net(momentum), Used(), [Saves(saved)] if path and not begun else []
     trainer = L.Trainer(
-        **QUIET, strategy="ddp", devices=processes, max_epochs=1, global_batch_size=12, callbacks=saves,
+        **QUIET, strategy="ddp", devices=processes, max_epochs=1, global_batch_size=12, callbacks=[used, *saves],
         max_steps=-1 if path else 2,
     )  # fmt: skip
     with warnings.catch_warnings(record=True) as caught:
@@ -116,11 +113,8 @@ def trained(rank: int, kind: str, processes: int, path: str | None, saved: str, 
         trainer.fit(module, numbered(kind), ckpt_path=path)
     if not saves:
         trainer.save_checkpoint(saved)
-    return (
-        module.used,
-        module.state_dict(),
-        [str(one.message) for one in caught if "is not the one" in str(one.message)],
-    )
+    changed = [str(one.message) for one in caught if "is not the one" in str(one.message)]
+    return used.numbers, module.state_dict(), changed
 
 
 @pytest.mark.parametrize("kind", ["map", "stream"])
@@ -136,12 +130,11 @@ def test_a_save_before_the_first_batch_of_another_number_of_processes(tmp_path, 
     assert sorted(used) == list(range(48))
     assert not [text for _, _, texts in last for text in texts]
 
-    plain, order = Net(momentum), [index for _, _, batch in numbered(kind) for index in batch.tolist()]
-    optimizer, (x, y) = plain.configure_optimizers(), samples(48)
+    plain = Net(momentum)
+    optimizer, batches = plain.configure_optimizers(), list(numbered(kind))
     for step in range(4):
-        chosen = order[12 * step : 12 * step + 12]
         optimizer.zero_grad()
-        plain.loss((x[chosen], y[chosen])).backward()
+        plain.loss([torch.cat(parts) for parts in zip(*batches[6 * step : 6 * step + 6], strict=True)]).backward()
         optimizer.step()
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(last[0][1][name], value, rtol=1e-5, atol=1e-6)
