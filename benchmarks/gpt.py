@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, distributed, nn
@@ -15,9 +16,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.task import Rows
 
-__all__ = ["BATCH_SIZE", "BY_HAND", "MICROBATCHES", "SPLIT", "Step", "gpt", "loss", "one_device", "optimizer", "text"]
+__all__ = [
+    "BATCH_SIZE", "BY_HAND", "MICROBATCHES", "SPLIT", "WIDE", "WIDTH", "WIDTHS", "Step", "gpt", "loss", "one_device",
+    "optimizer", "text",
+]  # fmt: skip
 
 WIDTH, BLOCKS, CHARACTERS, LENGTH = 64, 4, 64, 64
+WIDE = "pipeline of width 256"
+WIDTHS = {WIDE: 256}  # of the strategies that do not have `WIDTH`
 BATCH_SIZE, MICROBATCHES = 8, 4
 SPLIT = {"query": "colwise", "key": "colwise", "value": "colwise", "out": "rowwise", "up": "colwise", "down": "rowwise"}
 _STAGES = {2: (0, 3, 7), 4: (0, 2, 3, 4, 7)}  # the first layer of each stage, and the end
@@ -25,9 +31,9 @@ Step = Callable[[Tensor, Tensor], object]
 
 
 class _Embedding(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.characters, self.positions = nn.Embedding(CHARACTERS, WIDTH), nn.Parameter(torch.zeros(LENGTH, WIDTH))
+        self.characters, self.positions = nn.Embedding(CHARACTERS, width), nn.Parameter(torch.zeros(LENGTH, width))
 
     def forward(self, text: Tensor) -> Tensor:
         found: Tensor = self.characters(text) + self.positions
@@ -35,11 +41,11 @@ class _Embedding(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         normed = self.first(x)
@@ -49,12 +55,12 @@ class _Block(nn.Module):
         return found
 
 
-def gpt() -> nn.Sequential:
+def gpt(width: int = WIDTH) -> nn.Sequential:
     """Return the network, with the same weights at every call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        blocks = (_Block() for _ in range(BLOCKS))
-        return nn.Sequential(_Embedding(), *blocks, nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CHARACTERS))
+        blocks = (_Block(width) for _ in range(BLOCKS))
+        return nn.Sequential(_Embedding(width), *blocks, nn.LayerNorm(width), nn.Linear(width, CHARACTERS))
 
 
 def text(steps: int) -> Rows:
@@ -110,9 +116,9 @@ def _tensor(device: torch.device) -> Step:
     return _step(network, device)
 
 
-def _pipeline(device: torch.device) -> Step:
+def _pipeline(device: torch.device, width: int = WIDTH) -> Step:
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
-    layers = gpt()[slice(*_STAGES[ranks][rank : rank + 2])].to(device)
+    layers = gpt(width)[slice(*_STAGES[ranks][rank : rank + 2])].to(device)
     stage = PipelineStage(layers, rank, ranks, device)
     schedule, adam = Schedule1F1B(stage, MICROBATCHES, loss_fn=loss), optimizer(layers)
 
@@ -130,4 +136,5 @@ BY_HAND: dict[str, Callable[[torch.device], Step]] = {
     "ddp": _ddp,
     "tensor": _tensor,
     "pipeline": _pipeline,
+    WIDE: partial(_pipeline, width=WIDTHS[WIDE]),
 }

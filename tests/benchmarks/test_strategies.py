@@ -38,7 +38,7 @@ def trained(rank: int) -> dict[str, Any]:
 def test_both_end_with_the_same_weights(processes):
     before = [p.detach() for p in gpt.gpt().parameters()]
     for found in ranks(processes, trained):
-        assert list(found) == ["fsdp", "ddp", "tensor", "pipeline"]
+        assert list(found) == ["fsdp", "ddp", "tensor", "pipeline", gpt.WIDE]
         for strategy, ((seconds, ratio), networks) in found.items():
             assert seconds > 0
             assert ratio > 0
