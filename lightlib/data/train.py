@@ -434,7 +434,7 @@ class TrainData:
         """
         loaded = self.loaded
         if self._restored is not None:  # nothing has been read since
-            return self._restored | {"resized": self._resized(self._restored)}
+            return self._as_resized(self._restored)
         repeats = done is not None and done < self.position and not loaded.is_stateful and not keeps
         batches = self.position - repeats
         counts = self._counts_at(batches)
@@ -473,12 +473,13 @@ class TrainData:
             "described": loaded.describe(),
         }
 
-    def _resized(self, restored: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the sizes in which this run counts its progress, if another number of processes saved the state."""
-        loaded = self.loaded
-        if restored.get("size", 1) == loaded.size:
-            return None
-        return {"size": loaded.size, "taken_at_once": loaded.taken_at_once(), "described": loaded.describe()}
+    def _as_resized(self, restored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the state, with the sizes in which this run counts if another number of processes saved it."""
+        loaded, state = self.loaded, {name: value for name, value in restored.items() if name != "resized"}
+        if state.get("size", 1) != loaded.size:
+            now = {"size": loaded.size, "taken_at_once": loaded.taken_at_once(), "described": loaded.describe()}
+            state["resized"] = now
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> int:
         """Restore a state; return the position in batches of this run, which may have another number of processes."""
