@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -183,7 +184,9 @@ def test_a_case_that_fails_or_crashes_leaves_the_rest(tmp_path):
 
 
 @pytest.mark.processes
-def test_a_case_that_hangs_is_ended_with_all_that_it_has_started(tmp_path):
+def test_a_case_that_hangs_is_ended_with_all_that_it_has_started(tmp_path, monkeypatch):
+    seconds = str(10**8 + os.getpid())  # of this test alone: the other ones sleep as well
+    monkeypatch.setenv("SLEEPS", seconds)
     begun = time.monotonic()
     cases = [Case("hangs", devices=2, ranks=2), Case("passes", devices=2, ranks=2)]
     found = ended("tests.gpu.failing:PART", cases, tmp_path, Limits(part=25.0, case=20.0))
@@ -191,8 +194,12 @@ def test_a_case_that_hangs_is_ended_with_all_that_it_has_started(tmp_path):
     assert found["hangs"].output[0] == "--- hangs"
     assert found["passes"].state in ("passed", "not reached")
     assert time.monotonic() - begun < failing.SECONDS
-    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert failing.SLEEP not in left
+    while time.monotonic() - begun < failing.SECONDS:  # a killed process may take a moment to go
+        left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        if f"sleep {seconds}" not in left:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"sleep {seconds} was not ended")
 
 
 @pytest.mark.processes

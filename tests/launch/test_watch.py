@@ -262,9 +262,8 @@ def test_rank_0_may_be_the_first_to_end():
 
 def test_a_failure_ends_the_wait_for_an_agreement():
     with watches(2) as made:
-        for watch in made:
-            watch.start(lambda: (3,), lambda kind: None, str)
-        made[1]._position = _no_position  # it never answers
+        made[0].start(lambda: (3,), lambda kind: None, str)
+        made[1].start(_no_position, lambda kind: None, str)  # it never answers
 
         def fail_when_asked() -> None:
             while made[0]._stops["stop"].requested_at is None:
@@ -294,8 +293,8 @@ def test_a_rank_that_does_not_answer_is_named():
                 time.sleep(0.002)
 
         for watch in made:
-            watch.start(lambda: (3,), wait_for_rank_0 if watch.rank == 2 else lambda kind: None, str)
-        made[1]._position = _no_position
+            position = _no_position if watch.rank == 1 else lambda: (3,)
+            watch.start(position, wait_for_rank_0 if watch.rank == 2 else lambda kind: None, str)
         with pytest.raises(OtherRankError, match=r"Rank 1 did not answer a stop request for 0.05 s\."):
             made[2].agree("terminate", (3,))
         for watch in made:
