@@ -41,7 +41,7 @@ from benchmarks.task import CPU, Place
 from lightlib.simulation.memory import MemoryCounter
 from lightlib.torch_private import shapes_of_dtensors_unseen
 
-__all__ = ["LIMIT", "Turns", "run"]
+__all__ = ["LIMIT", "GPTModule", "Turns", "run"]
 
 LIMIT = 1.03
 LIMITED = ("fsdp", "ddp", "tensor", WIDE)  # a narrow pipeline has a cost of its own: docs/decisions/0059
@@ -112,7 +112,9 @@ class Turns:
         return median(self._by_hand[WARM_UP:]), median(ratios)
 
 
-class _Module(L.Module):
+class GPTModule(L.Module):
+    """The GPT as a user writes it."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.network = gpt(width)
@@ -178,7 +180,7 @@ def _fit(strategy: str, loader: Any, place: Place = CPU) -> None:
         enable_model_summary=False,
         enable_progress_bar=False,
     )
-    trainer.fit(_Module(WIDTHS.get(strategy, WIDTH)), loader)
+    trainer.fit(GPTModule(WIDTHS.get(strategy, WIDTH)), loader)
 
 
 def _measure(output: Path, size: Size) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
-from benchmarks.gpt import BATCH_SIZE, SPLIT, gpt, loss, text
+from benchmarks.gpt import BATCH_SIZE, WIDTH, gpt, loss, text
+from benchmarks.strategies import GPTModule
 from lightlib.precision import MixedPrecision
 from lightlib.strategies import MeshStrategy, Pipeline, Replicate, Shard, SingleDeviceStrategy, Strategy
 from tests.gpu.case import Case, DiffersError
@@ -68,19 +69,8 @@ _ARGUMENTS: dict[str, Callable[[], Any]] = {
 }
 
 
-class Trained(L.Module):
+class Trained(GPTModule):
     """The GPT of the benchmarks, trained by SGD: a wrong scale of gradients is visible in its steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = gpt()
-
-    def parallel_plan(self) -> L.ParallelPlan:
-        return L.ParallelPlan(tensor={f"network.*.{name}": kind for name, kind in SPLIT.items()})
-
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        inputs, targets = batch
-        return loss(self.network(inputs), targets)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return sgd(self)
@@ -132,7 +122,7 @@ def trained(
     readers = ranks // (max(1, sizes.get("tensor", 1)) * max(1, sizes.get("pipeline", 1)))
     if -1 in (sizes.get("tensor"), sizes.get("pipeline")):
         readers = 1
-    trainer.fit(wrapped(Trained()), DataLoader(samples(), BATCH_SIZE // readers))
+    trainer.fit(wrapped(Trained(WIDTH)), DataLoader(samples(), BATCH_SIZE // readers))
     state = chosen.module_state()
     return {name: weight.detach().cpu() for name, weight in state.items()} if trainer.is_global_zero else {}
 
