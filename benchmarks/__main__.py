@@ -86,6 +86,7 @@ def quiet() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["ACCELERATE_USE_CPU"] = "true"
     os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that are started
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an import is that of an installed package, which is compiled
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
 
