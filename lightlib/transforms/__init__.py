@@ -1,6 +1,7 @@
-"""Transforms of a module: the same numbers with less memory or in less time."""
+"""Transforms of a module: less memory, less time, fewer trained weights."""
 
 from lightlib.transforms.channels_last import to_channels_last
 from lightlib.transforms.conv_bn import ConvBNFusion, fuse_conv_bn
+from lightlib.transforms.lora import lora, merge_lora
 
-__all__ = ["ConvBNFusion", "fuse_conv_bn", "to_channels_last"]
+__all__ = ["ConvBNFusion", "fuse_conv_bn", "lora", "merge_lora", "to_channels_last"]
