@@ -5,6 +5,7 @@ from lightlib.command.plot.inline import plot
 from lightlib.core.module.datamodule import DataModule, DataModule as LightningDataModule
 from lightlib.core.module.initialization import init_weights
 from lightlib.core.module.module import Module as LightningModule, Module
+from lightlib.core.module.weights import load_weights
 from lightlib.core.setup.length import training_length
 from lightlib.core.trainer import Trainer
 from lightlib.data.combined import CombinedLoader
@@ -14,4 +15,4 @@ from lightlib.fabric.fabric import Fabric
 from lightlib.simulation.plan import plan
 from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.version import __version__
-__all__ = ['Callback', 'CombinedLoader', 'DataModule', 'Fabric', 'InvalidHP', 'LightningDataModule', 'LightningModule', 'Module', 'ParallelPlan', 'StopTraining', 'Trainer', '__version__', 'init_weights', 'isolate_rng', 'plan', 'plot', 'seed_everything', 'training_length']
+__all__ = ['Callback', 'CombinedLoader', 'DataModule', 'Fabric', 'InvalidHP', 'LightningDataModule', 'LightningModule', 'Module', 'ParallelPlan', 'StopTraining', 'Trainer', '__version__', 'init_weights', 'isolate_rng', 'load_weights', 'plan', 'plot', 'seed_everything', 'training_length']

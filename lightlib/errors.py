@@ -17,7 +17,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -342,6 +342,17 @@ def closest(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string when none is near."""
     return _hint(closest(name, known))
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Return names for a message: the first ones, quoted, and the number of the rest.
+
+    Example:
+        >>> few(["a", "b", "c", "d", "e"])
+        "'a', 'b', 'c' and 2 more"
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
 
 
 def _hint(meant: str) -> str:

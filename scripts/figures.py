@@ -156,13 +156,13 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines, 110_900),
-        ("of these, lines that do something", working, 73_000),
+        ("lines of both packages", lines, 111_700),
+        ("of these, lines that do something", working, 73_500),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
-        ("lines of tests", lines_of("tests")[0], 132_500),
+        ("lines of tests", lines_of("tests")[0], 133_000),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
-        ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 29),
+        ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 30),
         ("reads of calls that a strategy replaces in Fabric", questions(r"_strategy_calls\.\w"), 21),
         ("classes above Trainer", classes_above("lightlib:Trainer"), 0),
         ("classes above Fabric", classes_above("lightlib:Fabric"), 0),

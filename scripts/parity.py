@@ -22,8 +22,9 @@ if not __package__:
 DATA, PAGE = ROOT / "docs" / "parity.json", ROOT / "docs" / "parity.md"
 HEAD = """# Features of other trainers, and where they are here
 
-Features of ColossalAI, LiBai, detectron2, MMEngine, pytorch-accelerated and Determined, with the object that serves
-each and the files of the tests that prove it, with the number of tests in each. A row stands here only with both.
+Features of ColossalAI, LiBai, detectron2, MMEngine, pytorch-accelerated and Determined, and the wants of users of
+today's trainers (B14), with the object that serves each and the files of the tests that prove it, with the number of
+tests in each. A row stands here only with both.
 `scripts/parity.py` writes this page from [parity.json](parity.json), which has the names of the tests. A test checks
 that every object and every test exists.
 """
@@ -32,6 +33,7 @@ GROUPS = {
     "B5": "Optimizers and schedules", "B6": "Data", "B7": "Precision", "B8": "Strategies, launchers, devices",
     "B9": "Checkpoints", "B10": "Experiments and search", "B11": "Logging and visualization",
     "B12": "Command line and configuration", "B13": "Randomness, debugging, memory, compilation",
+    "B14": "Models and training of today",
 }  # fmt: skip
 
 

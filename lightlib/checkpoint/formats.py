@@ -6,16 +6,19 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from lightlib import report
 from lightlib.checkpoint.determined import from_determined
 from lightlib.checkpoint.directory import reader
+from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.file.read_errors import unreachable
 from lightlib.checkpoint.lightning_upgrades import upgraded
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.conventions import leniency
-from lightlib.errors import CheckpointError, closest, nearest
+from lightlib.errors import CheckpointError, closest, few, nearest
 
 FORMATS = ("file", "directory")
 
@@ -63,6 +66,24 @@ def read(path: str, map_location: Any = None, trust: bool = False) -> dict[str, 
         CheckpointError: It is missing, damaged, or has objects that need `trust`.
     """
     return load(path, map_location, trust, of_any_kind=True)
+
+
+def read_weights(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a checkpoint, or a file of weights alone, to the CPU; the weights are under "state_dict".
+
+    Raises:
+        CheckpointError: It is missing, damaged, has objects that need trust, or holds no tensor.
+    """
+    content: dict[str, Any] = read_tensors(read(os.fspath(path), "cpu"))
+    if not isinstance(content.get("state_dict"), Mapping):
+        content = {"state_dict": content}
+    if not any(isinstance(value, Tensor) for value in content["state_dict"].values()):
+        raise CheckpointError(
+            f"{os.fspath(path)!r} holds no weights, but {few(sorted(map(str, content['state_dict'])))}.",
+            expected='tensors by their names, alone or under "state_dict".',
+            fix="save them: torch.save(model.state_dict(), path).",
+        )
+    return content
 
 
 def load(path: Any, map_location: Any = None, trust: bool = False, *, of_any_kind: bool = False) -> dict[str, Any]:

@@ -130,7 +130,8 @@ def _cut(value: Any, like: Any) -> Any:
         if isinstance(like, DTensor) and value.shape == like.shape:
             return value.read_part(like)
         value = value.read()
-    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
+    here = isinstance(value, DTensor)  # it is this process's part already
+    if here or not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
         return value
     moved = value.detach().to(like.device)
     return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)

@@ -11,7 +11,7 @@ from typing import Any
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.core.module.datamodule import DataModule
-from lightlib.core.module.loading import build, load_datamodule, load_from_checkpoint
+from lightlib.core.module.loading import build, fill, load_datamodule, load_from_checkpoint
 from lightlib.errors import ArgumentTypeError, shown
 
 __all__ = ["load", "load_hparams_from_tags_csv", "load_hparams_from_yaml", "load_object", "load_state",
@@ -42,9 +42,7 @@ def load_state(cls: Any, checkpoint: dict[str, Any], strict: bool | None = None,
         if (state := checkpoint.get(cls.__qualname__)) is not None:
             built.load_state_dict(state)
         return built
-    built.configure_model()
-    built.on_load_checkpoint(checkpoint)
-    built.load_state_dict(checkpoint["state_dict"], strict=built.strict_loading if strict is None else strict)
+    fill(built, checkpoint, strict)
     return built
 
 

@@ -47,6 +47,8 @@ ALL += [
 ]
 ALL += [Configuration(strategy, phased=True) for strategy in MAIN]
 ALL += [Configuration("ddp", workers=2, asynchronous=True, phased=True)]
+ALL += [Configuration(strategy, phased=True, trainable=True) for strategy in MAIN]
+ALL += [Configuration("fsdp", asynchronous=True, format="directory", phased=True, trainable=True)]
 ALL += [Configuration(strategy, pruned=True) for strategy in ("one", "ddp")]
 ALL += [
     Configuration("one", sized=True),

@@ -39,7 +39,7 @@ from tests.gpu.device import PretendedAccelerator
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
-_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd")
+_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Configuration:
         accelerator: The accelerator: "cpu", "cuda" or "pretended", the CPU in the place of a GPU.
         odd: Keep state of odd kinds (queues, records of NumPy, a replay buffer) and in odd places (the class, the
             optimizer), which no method saves.
+        trainable: Leave frozen weights out of the checkpoints, with `phased` until they are trained.
     """
 
     strategy: str = "one"
@@ -82,6 +83,7 @@ class Configuration:
     sampled: bool = False
     sized: bool = False
     odd: bool = False
+    trainable: bool = False
     accelerator: str = "cpu"
 
     @property
@@ -300,6 +302,8 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     options: dict[str, Any] = {"async_save": True} if how.asynchronous else {}
     if how.format:
         options["format"] = how.format
+    if how.trainable:
+        options["save"] = "trainable"
     folder = where / "checkpoints"
     yield TellsPhase()
     yield MovingAverage()

@@ -20,7 +20,7 @@ CODE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 SCRIPTS = ("strategies", "launching", "tensor", "compile", "notebooks", "operating-systems", "timm", "transformers")
 FILES = ("experiments", "sweep", "streams")  # pages of which each block is a file
 STREAMS = re.compile(r"^(?:import|from) (datasets|litdata|webdataset)\b", flags=re.MULTILINE)  # of optional packages
-GUIDES = ("timm", "transformers")  # pages with the name of a package of the extra guides
+GUIDES = ("peft", "timm", "transformers")  # pages with the name of a package of the extra guides
 OF_TORCHDATA = "UserWarning: 'set_vital' is deprecated"
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 # Deviations that the pages must explain to users of Lightning, each with words that its row must contain.

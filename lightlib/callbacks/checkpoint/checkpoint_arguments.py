@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.checkpoint.checkpoint_names import check_template
 from lightlib.callbacks.monitored import check_monitor
+from lightlib.checkpoint import formats
 from lightlib.checkpoint.formats import FORMATS
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException, check_flag, check_int, check_type, check_word, wrong_value
 
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
 
-def check_arguments(
-    monitor: str | None,
-    save_top_k: int,
-    triggers: Mapping[str, object],
-    filename: str | None,
-    save_last: object,
-    async_save: object,
-    save_errors: object,
-    kind: object,
-) -> None:
-    """Check the arguments of a `ModelCheckpoint`; `triggers` are those that decide when it saves.
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Check the arguments of a `ModelCheckpoint`, by their names.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.
         MisconfigurationException: One has a value that does not exist, two exclude each other, or `filename` leads out
             of the folder.
     """
+    monitor, save_top_k = given["monitor"], given["save_top_k"]
     if monitor is not None:
         check_monitor("ModelCheckpoint", monitor)
     check_int("ModelCheckpoint", "save_top_k", save_top_k, -1, meaning="; -1 keeps all, 0 keeps none")
@@ -39,24 +37,36 @@ def check_arguments(
             expected="a metric to compare by, or save_top_k=1 (the latest), -1 (all) or 0 (none).",
             fix=f'ModelCheckpoint(save_top_k={save_top_k}, monitor="val_loss")',
         )
-    _check_triggers(triggers)
-    if save_last not in (None, True, False, "link"):
-        raise wrong_value("ModelCheckpoint", "save_last", save_last, 'True, False, "link" or None', True)
-    check_flag("ModelCheckpoint", "async_save", async_save, fix="leave it out.")
-    check_word("ModelCheckpoint", "save_errors", save_errors, ("raise", "warn"))
-    if kind is not None:
-        check_word("ModelCheckpoint", "format", kind, FORMATS)
-    if filename is not None:
-        check_template(filename)
+    _check_triggers({name: given[name] for name in ("every_n_train_steps", "train_time_interval", "every_n_epochs")})
+    if given["save_last"] not in (None, True, False, "link"):
+        raise wrong_value("ModelCheckpoint", "save_last", given["save_last"], 'True, False, "link" or None', True)
+    check_flag("ModelCheckpoint", "async_save", given["async_save"], fix="leave it out.")
+    check_word("ModelCheckpoint", "save_errors", given["save_errors"], ("raise", "warn"))
+    if given["format"] is not None:
+        check_word("ModelCheckpoint", "format", given["format"], FORMATS)
+    if given["filename"] is not None:
+        check_template(given["filename"])
+    _check_keep_last(given["keep_last"], monitor, save_top_k)
+    _check_save_begin(given["save_begin"], given["train_time_interval"])
+    _check_frozen(given["save"], given["frozen_source"])
 
 
-def check_keep_last(keep_last: object, monitor: str | None, save_top_k: int) -> None:
-    """Check `keep_last`, which is an alternative to `monitor` and `save_top_k`.
+def _check_frozen(save: str, source: str | os.PathLike[str] | None) -> None:
+    check_word("ModelCheckpoint", "save", save, ("all", "trainable"))
+    check_type("ModelCheckpoint", "frozen_source", source, str | os.PathLike | None, "a path", "'base.safetensors'")
+    if source is None:
+        return
+    if save != "trainable":
+        raise MisconfigurationException(
+            f"ModelCheckpoint(save={save!r}, frozen_source={source!r}).",
+            expected="a source of frozen weights only where the checkpoints leave them out.",
+            fix=f"ModelCheckpoint(save='trainable', frozen_source={source!r})",
+        )
+    if not formats.exists(source):
+        raise formats.missing(source)
 
-    Raises:
-        ArgumentTypeError: It is no int.
-        MisconfigurationException: It is less than 1, or given together with one of the two.
-    """
+
+def _check_keep_last(keep_last: object, monitor: str | None, save_top_k: int) -> None:
     if keep_last is None:
         return
     check_int("ModelCheckpoint", "keep_last", keep_last, 1, example=3)
@@ -71,13 +81,7 @@ def check_keep_last(keep_last: object, monitor: str | None, save_top_k: int) -> 
         )
 
 
-def check_save_begin(save_begin: object, interval: timedelta | None) -> None:
-    """Check `save_begin`, which counts epochs or steps.
-
-    Raises:
-        ArgumentTypeError: It is no int.
-        MisconfigurationException: It is negative, or given together with an interval of time.
-    """
+def _check_save_begin(save_begin: object, interval: timedelta | None) -> None:
     check_int("ModelCheckpoint", "save_begin", save_begin, 0, example=10)
     if save_begin and interval is not None:
         raise MisconfigurationException(
@@ -102,15 +106,26 @@ def _check_triggers(triggers: Mapping[str, object]) -> None:
         )
 
 
-def check_link(save_last: object, folder: str) -> None:
-    """Refuse ``save_last="link"`` where there are no links.
+def check_place(save_last: object, folder: str, save: str, trainer: Trainer) -> None:
+    """Refuse links where there are none, and to leave out weights where each process cannot have them by name.
 
     Raises:
-        MisconfigurationException: The folder is remote.
+        MisconfigurationException: The folder is remote; the strategy is DeepSpeed's, or a plugin writes checkpoints.
     """
     if save_last == "link" and filesystem.is_remote(folder):
         raise MisconfigurationException(
             f"ModelCheckpoint(save_last='link') with the remote folder {folder!r}.",
             expected="a local folder: only there can a file be a link.",
             fix="ModelCheckpoint(save_last=True)",
+        )
+    if save == "all":
+        return
+    strategy = trainer.strategy
+    by_name = strategy.world_size == 1 or strategy.reads_parts
+    if not by_name or strategy.extension.store is not None:
+        raise MisconfigurationException(
+            f"ModelCheckpoint(save='trainable') with {type(strategy).__name__}"
+            f"{' and a plugin for checkpoints' if by_name else ''}.",
+            expected="one process, ddp, fsdp, tensor, pipeline or a combination, without such a plugin.",
+            fix="leave out save='trainable', or take strategy='fsdp'.",
         )

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lightlib import report
-from lightlib.callbacks.checkpoint.checkpoint_arguments import (
-    check_arguments,
-    check_keep_last,
-    check_link,
-    check_save_begin,
-)
+from lightlib.callbacks.checkpoint.checkpoint_arguments import check_arguments, check_place
 from lightlib.callbacks.checkpoint.due import Due, warn_if_none_comes
 from lightlib.callbacks.checkpoint.files import CheckpointFiles, as_number, write_yaml
 from lightlib.callbacks.checkpoint.folder import (
@@ -31,6 +26,7 @@ from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.callbacks.checkpoint.transactions import SaveTransactions, notify_loggers, writes_in_background
 from lightlib.callbacks.direction import Direction
 from lightlib.callbacks.monitored import final_at_epoch_end, validates
+from lightlib.checkpoint.frozen import FrozenWeights
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
 from lightlib.checkpoint.storage.mapping import storage_of
@@ -82,6 +78,8 @@ class ModelCheckpoint(NamedCheckpoints):
         save_errors: "raise": a file that cannot be written ends training. "warn": a warning; training continues, and
             the next save is tried. In either case all earlier files stay.
         format: "file": one file. "directory": every process writes its shard. Default: the strategy's.
+        save: "trainable": leave out frozen weights that do not change; readers take them, by their checksums, from the
+            module as it is built, or from `frozen_source`, a checkpoint or safetensors file. Default: "all".
 
     Attributes:
         best_model_path: The best checkpoint so far, or an empty string.
@@ -127,6 +125,8 @@ class ModelCheckpoint(NamedCheckpoints):
         async_save: bool = False,
         save_errors: Literal["raise", "warn"] = "raise",
         format: Literal["file", "directory"] | None = None,  # noqa: A002  as in Trainer.save_checkpoint
+        save: Literal["all", "trainable"] = "all",
+        frozen_source: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         self._storage = None
@@ -155,17 +155,15 @@ class ModelCheckpoint(NamedCheckpoints):
         self.async_save = async_save
         self.save_errors = save_errors
         self.format = format
-        names = ("every_n_train_steps", "train_time_interval", "every_n_epochs")
-        triggers = {name: getattr(self, name) for name in names}
-        check_arguments(monitor, save_top_k, triggers, filename, save_last, async_save, save_errors, format)
-        check_keep_last(keep_last, monitor, save_top_k)
-        check_save_begin(save_begin, train_time_interval)
-        self.shared_out = False  # whether a CheckpointGC removes files as well
+        self.save = save
+        self.frozen_source = frozen_source
+        check_arguments(vars(self))
         self._files = CheckpointFiles(TopK(self.save_top_k, self.mode).worst)
         self._transactions = SaveTransactions(type(self).__name__, self._files)
         self._folder = CheckpointFolder()
         self._due = Due()
         self._once = report.Once()
+        self._frozen, self._leaves_out = FrozenWeights(absolute(frozen_source)), False
         self._restored: dict[str, Any] | None = None  # between `load_state_dict` and the start of training
         self._last_global_step_saved, self._last_checkpoint_saved = 0, ""
         self._begin(batch=0, step=0)
@@ -192,7 +190,7 @@ class ModelCheckpoint(NamedCheckpoints):
             return
         self._take_mode(self._direction.settle(self.mode, trainer, pl_module))
         self.dirpath = trainer.strategy.broadcast(self.folder(trainer))
-        check_link(self.save_last, self.dirpath)
+        check_place(self.save_last, self.dirpath, self.save, trainer)
         check_writable(trainer, self.dirpath, type(self).__name__)
         if not trainer.fast_dev_run:
             outlived = self._folder.enter(trainer, self.dirpath, self.FILE_EXTENSION, self.names.depth)
@@ -210,6 +208,8 @@ class ModelCheckpoint(NamedCheckpoints):
         restored, self._restored = self._restored, None
         if trainer.fast_dev_run:
             return
+        if self.save == "trainable":
+            self._frozen.begin(trainer, pl_module, type(self).__name__)
         if restored and trainer.continues:
             self._epoch, self._candidates = restored["epoch"], dict(restored["candidates"])
             self._files.take_pending_save(restored, absolute(trainer.ckpt_path))
@@ -228,8 +228,7 @@ class ModelCheckpoint(NamedCheckpoints):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._transactions.in_flight:
             self._transactions.look(trainer)
-        by_batch = self.every_n_train_steps or self.train_time_interval is not None
-        if not by_batch:
+        if not self.every_n_train_steps and self.train_time_interval is None:
             return
         due = self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval, self.save_begin)
         if due and not self._should_skip_saving_checkpoint(trainer):
@@ -262,8 +261,7 @@ class ModelCheckpoint(NamedCheckpoints):
     def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Save the last checkpoint if no validation came after the last steps, and wait for the background save."""
         if self.save_last:
-            position = trainer.progress
-            self._request(trainer, "last alone", position.epoch - (not position.epoch_batch))
+            self._request(trainer, "last alone", trainer.progress.epoch - (not trainer.progress.epoch_batch))
         self._transactions.settle(trainer)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
@@ -277,9 +275,8 @@ class ModelCheckpoint(NamedCheckpoints):
         if trainer.state.fn != "fit":
             return
         self._transactions.stop()
-        if not self._should_save_on_exception(trainer):
-            return
-        if self.dirpath is None or not all_ranks_can_save(trainer, exception):
+        wanted = self.dirpath is not None and self._should_save_on_exception(trainer)
+        if not wanted or not all_ranks_can_save(trainer, exception):
             return
         self._epoch = trainer.current_epoch
         try:
@@ -295,9 +292,14 @@ class ModelCheckpoint(NamedCheckpoints):
             self._folder.leave()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
-        """Wait for this callback's background save, so that two saves never overlap."""
+        """Wait for this callback's background save, so that two saves never overlap; leave out frozen weights."""
         if self._transactions.writer is not None:
             self._transactions.writer.join()
+        if self._leaves_out:
+            self._frozen.leave_out(trainer, pl_module, checkpoint)
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
+        self._frozen.note_loaded(checkpoint)
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
         """Note that a file, whichever object saved it, is of the present."""
@@ -526,17 +528,12 @@ class ModelCheckpoint(NamedCheckpoints):
         """Take a file that another object removes from the list of the best."""
         self._files.forget(path, self._top_k)
 
-    def share_files(self) -> None:
-        """Expect that another object removes files as well."""
-        self.shared_out = True
-
     def _monitor_candidates(self, trainer: Trainer) -> dict[str, Tensor]:
         """Return the metrics for names and decisions; those of a pending save until the run has logged them again."""
         epoch = self._epoch if self._files.pending else trainer.current_epoch
         candidates = dict(self._candidates)
         for name, value in trainer.callback_metrics.items():
-            number = as_number(value)
-            if number is not None:
+            if (number := as_number(value)) is not None:
                 candidates[name] = number
         return {**candidates, "epoch": torch.tensor(epoch), "step": torch.tensor(trainer.global_step)}
 
@@ -548,7 +545,11 @@ class ModelCheckpoint(NamedCheckpoints):
         if self._transactions.writer is not None:
             options["writer"] = self._transactions.writer
         self._files.begin_file(filepath, resumable=not self.save_weights_only)
-        trainer.save_checkpoint(filepath, self.save_weights_only, **options)
+        self._leaves_out = self.save == "trainable"
+        try:
+            trainer.save_checkpoint(filepath, self.save_weights_only, **options)
+        finally:
+            self._leaves_out = False
         self._last_global_step_saved, self._last_checkpoint_saved = trainer.global_step, filepath
         self._take_name(trainer, filepath)
         if trainer.loggers:

@@ -82,6 +82,11 @@ class NamedCheckpoints(Checkpoint):
     _decision: SaveDecision | None = None  # while a save is made
     _folder: CheckpointFolder
     _once: report.Once
+    shared_out = False  # whether a CheckpointGC removes files as well
+
+    def share_files(self) -> None:
+        """Expect that another object removes files as well."""
+        self.shared_out = True
 
     @property
     def best_k_models(self) -> dict[str, Tensor]:

@@ -1,20 +1,23 @@
-"""PublishCheckpoint: writes the weights of the best checkpoint with their hash in the name."""
+"""PublishCheckpoint, PublishAdapter: write the best weights when a fit ends, or an adapter of peft."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.folder import absolute, on_rank_zero
+from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
 from lightlib.callbacks.checkpoint.saved import saver_for
 from lightlib.callbacks.monitored import check_monitor
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.tools.publish import check_keys, publish
-from lightlib.errors import LightlibError, MisconfigurationException, wrong_type
+from lightlib.errors import LightlibError, MisconfigurationException, check_type, wrong_type
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -78,24 +81,14 @@ class PublishCheckpoint(Callback):
         self.published_path = ""
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        if stage != "fit" or trainer.fast_dev_run:
-            return
-        saver_for(trainer, "PublishCheckpoint", self.monitor, compares=False)
-        store = trainer.strategy.extension.store
-        if store is not None:
-            raise MisconfigurationException(
-                f"PublishCheckpoint with the checkpoints of {type(getattr(store, 'plugin', store)).__name__}.",
-                expected="checkpoints that lightlib writes.",
-                fix="leave out one of the two, and publish the weights yourself.",
-            )
+        if stage == "fit" and not trainer.fast_dev_run:
+            _check(trainer, "PublishCheckpoint", self.monitor)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.fast_dev_run:
             return
-        saver = saver_for(trainer, "PublishCheckpoint", self.monitor, compares=False)
-        path: str = trainer.strategy.broadcast(saver.best_model_path or saver.last_model_path)
+        saver, path = _best(trainer, "PublishCheckpoint", self.monitor)
         if not path:
-            report.warn("PublishCheckpoint: no checkpoint was saved, so nothing is published.")
             return
         source_folder, _, name = path.rpartition("/" if filesystem.is_remote(path) else os.sep)
         stem = self.filename or name.removesuffix(saver.FILE_EXTENSION)
@@ -103,3 +96,96 @@ class PublishCheckpoint(Callback):
         written = on_rank_zero(trainer, partial(publish, path, target, keys=self.keys), LightlibError)
         self.published_path = str(trainer.strategy.broadcast(written))
         report.info(f"Published: {self.published_path!r}.")
+
+
+class PublishAdapter(Callback):
+    """Writes the adapter of a model of the ``peft`` package when `fit` ends, in the layout that peft reads.
+
+    The weights are those of the best checkpoint of a `ModelCheckpoint`; without a metric, of its newest one. The folder
+    has ``adapter_config.json`` and ``adapter_model.safetensors``, for ``PeftModel.from_pretrained(base, dirpath)``; its
+    ``merge_and_unload()`` adds the adapter to the base. It is written by rank zero, under every strategy. A run that
+    ends by an exception or a signal publishes nothing.
+
+    Args:
+        dirpath: The folder. Files of an earlier adapter in it are replaced.
+        monitor: The metric of the `ModelCheckpoint`, if there are several. Default: the first one.
+
+    Raises:
+        ArgumentTypeError: An argument has the wrong type.
+        MisconfigurationException: When `fit` begins: there is no such `ModelCheckpoint`; when training begins: the
+            module does not have exactly one model of peft.
+        CheckpointError: When `fit` ends: the checkpoint cannot be read.
+
+    Example:
+        >>> from lightlib.callbacks import ModelCheckpoint
+        >>> callbacks = [ModelCheckpoint(monitor="val_loss", save="trainable"), PublishAdapter("released/adapter")]
+    """
+
+    priority = "lowest"
+    after_module = True
+
+    def __init__(self, dirpath: str | os.PathLike[str], monitor: str | None = None) -> None:
+        super().__init__()
+        check_type("PublishAdapter", "dirpath", dirpath, str | os.PathLike, "a folder", "'released/adapter'")
+        if monitor is not None:
+            check_monitor("PublishAdapter", monitor)
+        self.dirpath, self.monitor = str(absolute(dirpath)), monitor
+
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        if stage == "fit" and not trainer.fast_dev_run:
+            _check(trainer, "PublishAdapter", self.monitor)
+
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        _model_of_peft(pl_module)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
+        if trainer.fast_dev_run:
+            return
+        _, path = _best(trainer, "PublishAdapter", self.monitor)
+        if path:
+            on_rank_zero(trainer, partial(self._write, pl_module, path), LightlibError)
+            report.info(f"Published: {self.dirpath!r}.")
+
+    def _write(self, module: Module, path: str) -> None:
+        prefix, model = _model_of_peft(module)
+        weights = read_tensors(formats.load(path, "cpu")["state_dict"])
+        own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        model.save_pretrained(self.dirpath, state_dict=own)
+
+
+def _model_of_peft(module: Module) -> tuple[str, Any]:
+    """Return the model of peft in a module, and the beginning of its names."""
+    found = [
+        (f"{name}." if name else "", part)
+        for name, part in module.named_modules()
+        if type(part).__module__.partition(".")[0] == "peft" and hasattr(part, "save_pretrained")
+    ]
+    if len(found) == 1:
+        return found[0]
+    raise MisconfigurationException(
+        f"PublishAdapter finds {len(found)} models of peft in {type(module).__name__}.",
+        expected="one.",
+        fix="self.model = peft.get_peft_model(base, peft.LoraConfig(target_modules=[…])) in __init__ or "
+        "configure_model; the changes of lightlib.transforms.lora are published by PublishCheckpoint.",
+    )
+
+
+def _check(trainer: Trainer, owner: str, monitor: str | None) -> None:
+    """Refuse a run without checkpoints that lightlib writes and reads."""
+    saver_for(trainer, owner, monitor, compares=False)
+    store = trainer.strategy.extension.store
+    if store is not None:
+        raise MisconfigurationException(
+            f"{owner} with the checkpoints of {type(getattr(store, 'plugin', store)).__name__}.",
+            expected="checkpoints that lightlib writes.",
+            fix="leave out one of the two, and publish the weights yourself.",
+        )
+
+
+def _best(trainer: Trainer, owner: str, monitor: str | None) -> tuple[ModelCheckpoint, str]:
+    """Return the callback and its best checkpoint, or newest one, on all ranks: empty, with a warning, without any."""
+    saver = saver_for(trainer, owner, monitor, compares=False)
+    path: str = trainer.strategy.broadcast(saver.best_model_path or saver.last_model_path)
+    if not path:
+        report.warn(f"{owner}: no checkpoint was saved, so nothing is published.")
+    return saver, path

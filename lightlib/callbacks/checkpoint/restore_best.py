@@ -9,6 +9,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.saved import read_on_all_ranks, saver_for
 from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint.directory.tensors import read_tensors
+from lightlib.checkpoint.frozen import complete
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -64,9 +65,10 @@ class RestoreBest(Callback):
             )
             return
         content, strategy = read_on_all_ranks(trainer, path), trainer.strategy
+        complete(content, strategy.sharded_module_state, strategy.collectives.all_gather_object)
         pl_module.on_load_checkpoint(content)
         state = content["state_dict"]
         weights = state if strategy.reads_parts else read_tensors(state)
-        strategy.load_module_state(weights, strict=pl_module.strict_loading)
+        strategy.load_module_state(weights, strict=bool(pl_module.strict_loading))
         self.restored_path = path
         report.info(f"The weights of the best checkpoint are restored: {path!r}.")

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
 
 import torch
 
@@ -14,8 +14,9 @@ from lightlib import registry, report
 from lightlib.accelerators.lookup import known
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
+from lightlib.checkpoint.frozen import complete
 from lightlib.conventions import leniency
-from lightlib.core.resume.restore import other_weights
+from lightlib.core.resume.restore import of_same_shape, other_weights
 from lightlib.core.resume.resume_source import check
 from lightlib.core.values.hparams import AttributeDict, with_attributes
 from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
@@ -56,7 +57,7 @@ def load_from_checkpoint(
     checkpoint_path: Any,
     map_location: Any = None,
     hparams_file: str | Path | None = None,
-    strict: bool | None = None,
+    strict: bool | Literal["shapes"] | None = None,
     weights_only: bool | None = None,
     **kwargs: Any,
 ) -> Any:
@@ -66,7 +67,8 @@ def load_from_checkpoint(
         checkpoint_path: A path, a URL that fsspec knows, or an open file.
         map_location: As in torch.load. Default: the device that was saved, or the CPU if it is absent.
         hparams_file: A ``.yaml`` file of hyperparameters to use instead of the checkpoint's.
-        strict: Whether the names of the weights must match. Default: the module's `strict_loading`.
+        strict: Whether the names of the weights must match; ``"shapes"``: take those of the same name and shape, and
+            warn of the rest. Default: the module's `strict_loading`.
         weights_only: False loads a file with arbitrary Python objects, which may run any code. Default: never.
         kwargs: Arguments of ``__init__`` that replace saved ones.
 
@@ -79,13 +81,13 @@ def load_from_checkpoint(
     check(content, checkpoint_path)
     module = build(cls, content, hparams_file, kwargs, trust=formats.is_trusted(weights_only))
     try:
-        names = _fill(module, content, strict)
+        names = fill(module, content, strict)
     except CheckpointError:
         raise
     except RuntimeError as error:
         raise other_weights(cls, error, "pass strict=False") from error
     if content["state_dict"]:
-        if strict is not None:  # by `strict_loading` the module does this each time
+        if strict is not None and strict != "shapes":  # by `strict_loading` the module does this each time
             _warn_of_other_names(cls, names)
     elif next(module.parameters(), None) is not None:
         report.warn(
@@ -96,12 +98,8 @@ def load_from_checkpoint(
     return module if device is None else module.to(device)
 
 
-def load_weights(module: Any, checkpoint_path: Any) -> None:
-    """Load the weights of a checkpoint into a module that is not trained yet.
-
-    Args:
-        module: A `Module`. Its `configure_model` and `on_load_checkpoint` are called, as `load_from_checkpoint` does.
-        checkpoint_path: A file or folder, or a URL that fsspec knows.
+def load_first_weights(module: Any, checkpoint_path: Any) -> None:
+    """Load the weights of a checkpoint into a module that is not trained yet, as `load_from_checkpoint` does.
 
     Raises:
         CheckpointError: It is missing or damaged, or does not fit the module.
@@ -109,19 +107,26 @@ def load_weights(module: Any, checkpoint_path: Any) -> None:
     content = read_tensors(formats.load(checkpoint_path, _present_device))
     check(content, checkpoint_path)
     try:
-        _fill(module, content, None)
+        fill(module, content, None)
     except CheckpointError:
         raise
     except RuntimeError as error:
         raise other_weights(type(module), error, "take weights of the same layers") from error
 
 
-def _fill(module: Any, content: dict[str, Any], strict: bool | None) -> Any:
+def fill(module: Any, content: dict[str, Any], strict: bool | Literal["shapes"] | None) -> Any:
+    """Load the weights of a checkpoint into a module that has just been built."""
     if module.configure_model is not None:  # a method set to None counts as not defined
         module.configure_model()
+    strict = module.strict_loading if strict is None else strict
+    all_names = bool(strict) and strict != "shapes"
+    complete(content, module.state_dict, strict=all_names)
     if module.on_load_checkpoint is not None:
         module.on_load_checkpoint(content)
-    return module.load_state_dict(content["state_dict"], strict=module.strict_loading if strict is None else strict)
+    state = content["state_dict"]
+    if strict == "shapes":
+        state = of_same_shape(state, module.state_dict(), type(module))
+    return module.load_state_dict(state, strict=all_names)
 
 
 def _warn_of_other_names(cls: type, names: Any) -> None:

@@ -76,7 +76,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, PreprocessorMixin):
     automatic_optimization: bool = True
     example_input_array: Any = None
     device_mesh: Any = None
-    strict_loading: bool = True
+    strict_loading: bool | Literal["shapes"] = True
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_modules" not in self.__dict__ and isinstance(value, (nn.Module, nn.Parameter)):

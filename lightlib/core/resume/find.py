@@ -14,9 +14,9 @@ from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.store import each
 from lightlib.conventions import leniency
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.resume.seen import ENDING, Seen, folders_of, listed, newest_first, paths_in, seen_in
+from lightlib.core.resume.seen import ENDING, Seen, folders_of, newest_first, paths_in, seen_in
 from lightlib.core.resume.selector import Selector
-from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, few, shown
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -83,7 +83,7 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
     if name == "best":
         name = _best(trainer) or _best_of_earlier_run(trainer)
         if not name:
-            where = listed(folders_of(trainer)) or "this Trainer"
+            where = few(folders_of(trainer)) or "this Trainer"
             raise CheckpointError(
                 f"ckpt_path='best', but no best checkpoint is known to {where}.",
                 expected="a ModelCheckpoint that has saved, in this Trainer or in a folder of its runs.",
@@ -175,7 +175,7 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
     if fn is TrainerFn.FITTING and any(name in os.environ for name in _LAUNCHERS_THAT_START_AGAIN):
         _say_nothing_found("last", folders)
         return Found(skips=True)
-    where = f" in {listed(folders)}" if folders else ""
+    where = f" in {few(folders)}" if folders else ""
     missing = CheckpointError(
         f"ckpt_path='last', but there is no last checkpoint{where}.",
         expected="a file last*.ckpt of a ModelCheckpoint with save_last=True.",
@@ -193,7 +193,7 @@ def _say_chosen(found: Found) -> None:
 
 def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[Seen] = ()) -> None:
     what = "last checkpoint" if asked == "last" else "checkpoint"
-    where = f" in {listed(folders)}" if folders else ""
+    where = f" in {few(folders)}" if folders else ""
     if weights:
         report.warn(
             f"ckpt_path={asked!r}: the run begins from nothing, because the {len(weights)} checkpoints{where} hold "

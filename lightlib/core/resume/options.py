@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from lightlib.errors import ArgumentTypeError, UnknownNameError, shown
 
@@ -28,7 +28,8 @@ class Resume:
         user_state: What had changed in the user's objects since training began (attributes, training flags,
             ``requires_grad``, generators, torchmetrics).
         stop: A stop request: a run that was stopped early stops again at the same point. False continues training.
-        strict: Whether the names of the weights must match. None: the module's `strict_loading`.
+        strict: Whether the names of the weights must match; ``"shapes"``: take those of the same name and shape. None:
+            the module's `strict_loading`.
         changes: What to do if data, seed or settings differ from those of the saved run: ``"warn"``,
             ``"refuse"``, or ``"ignore"``.
 
@@ -47,7 +48,7 @@ class Resume:
     random: bool = True
     user_state: bool = True
     stop: bool = True
-    strict: bool | None = None
+    strict: bool | Literal["shapes"] | None = None
     changes: str = "warn"
 
     @property
@@ -96,7 +97,7 @@ _PARTS = ("optimizers", "schedules", "progress", "data", "metrics", "callbacks",
 def _checked(parts: Resume) -> Resume:
     for name in (*_PARTS, "stop", "strict"):
         value = getattr(parts, name)
-        if not isinstance(value, bool) and not (name == "strict" and value is None):
+        if not isinstance(value, bool) and not (name == "strict" and value in (None, "shapes")):
             raise ArgumentTypeError(
                 f"resume has {name}={shown(value)}.",
                 expected="True or False.",

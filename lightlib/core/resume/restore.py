@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -14,13 +14,14 @@ from torch.optim import Optimizer
 from lightlib import report
 from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import read_tensors
+from lightlib.checkpoint.frozen import complete
 from lightlib.checkpoint.lightning_upgrades import keeps_no_position
 from lightlib.checkpoint.storage.content import OURS, LightlibState, lightlib_state
 from lightlib.core.resume.callback_tensors import call_if_defined, restore_callback_tensors
 from lightlib.core.resume.options import Resume
 from lightlib.core.values.restoring import shared, well_formed
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state
-from lightlib.errors import CheckpointError
+from lightlib.errors import CheckpointError, few
 from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def restore_weights(
     strategy: Strategy,
     callbacks: Sequence[Any],
     content: dict[str, Any],
-    strict: bool | None = None,
+    strict: bool | Literal["shapes"] | None = None,
     datamodule: Callable[[], object] | None = None,
 ) -> None:
     """Load the weights, and call `on_load_checkpoint` of the module and the callbacks.
@@ -64,10 +65,15 @@ def restore_weights(
     Args:
         datamodule: Loads the state of the data module, if the conventions load it after that of the module.
     """
-    module.on_load_checkpoint(content)
     strict = module.strict_loading if strict is None else strict
+    all_names = bool(strict) and strict != "shapes"
+    complete(content, strategy.sharded_module_state, strategy.collectives.all_gather_object, all_names)
+    module.on_load_checkpoint(content)
+    state = content["state_dict"]
+    if strict == "shapes":
+        state = of_same_shape(state, strategy.sharded_module_state(), type(module))
     try:
-        strategy.load_module_state(_readable(content["state_dict"], strategy), strict=strict)
+        strategy.load_module_state(_readable(state, strategy), strict=all_names)
     except CheckpointError:
         raise
     except RuntimeError as error:
@@ -81,6 +87,19 @@ def restore_weights(
 def _readable(state: Any, strategy: Strategy) -> Any:
     """Return a state for a strategy; tensors of a directory are read in full if it cannot read its shard alone."""
     return state if strategy.reads_parts else read_tensors(state)
+
+
+def of_same_shape(state: Mapping[str, Any], own: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Return a state without the weights that have another shape in a module, and warn of these."""
+    shapes = {name: tuple(getattr(value, "shape", ())) for name, value in own.items()}
+    others = [n for n, value in state.items() if n in shapes and tuple(getattr(value, "shape", ())) != shapes[n]]
+    if others:
+        report.warn(
+            f"strict='shapes': {kind.__name__} keeps its own values of {few(others)}, which have other shapes in the "
+            "checkpoint.",
+            report.PossibleUserWarning,
+        )
+    return {name: value for name, value in state.items() if name not in others}
 
 
 def other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointError:

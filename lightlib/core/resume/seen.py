@@ -111,9 +111,3 @@ def newest_first(seen: Sequence[Seen]) -> list[Seen]:
         groups.sort(key=lambda group: group[0].written, reverse=True)
     without = sorted((one for one in seen if one.label is None), key=lambda one: one.written, reverse=True)
     return [*(one for group in groups for one in group), *without]
-
-
-def listed(folders: Sequence[str]) -> str:
-    """Return folders for a message."""
-    more = f" and {len(folders) - 3} more" if len(folders) > 3 else ""
-    return ", ".join(map(repr, folders[:3])) + more

@@ -10,8 +10,8 @@ from typing import Any
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.tools.inspection import inspect
-from lightlib.core.resume.seen import Seen, listed, newest_first
-from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.core.resume.seen import Seen, newest_first
+from lightlib.errors import CheckpointError, MisconfigurationException, few
 
 _WORDS = re.compile(r"(epoch|step):(.*)", re.DOTALL)
 _SHOWN = 8
@@ -65,7 +65,7 @@ class Selector:
             if number == self.number:
                 return one.path
             there.setdefault(number, os.path.basename(one.path.rstrip("/")))
-        where = f" in {listed(folders)}" if folders else ""
+        where = f" in {few(folders)}" if folders else ""
         numbers = sorted(there, key=lambda number: (abs(number - self.number), number))
         known = ", ".join(f"{number} ({there[number]!r})" for number in sorted(numbers[:_SHOWN]))
         more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""

@@ -11,7 +11,7 @@ import torch
 
 from lightlib.callbacks.callback import Callback
 from lightlib.cli import LightningCLI
-from lightlib.core.module.loading import load_weights
+from lightlib.core.module.loading import load_first_weights
 from lightlib.data.seed import isolate_rng
 from lightlib.errors import CheckpointError, InvalidHP
 from lightlib.experiment.current import messages_of, set_current
@@ -53,7 +53,7 @@ class TrialCLI(LightningCLI):
             return
         if self._job.weights is not None:
             try:
-                load_weights(self.model, self._job.weights)
+                load_first_weights(self.model, self._job.weights)
             except CheckpointError as error:  # for example a width that is not that of the first weights
                 reason, *_ = str(error).splitlines()
                 raise InvalidHP(f"The first weights do not fit: {reason}") from error

@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException, UnknownNameError, owner
+from lightlib.errors import MisconfigurationException, UnknownNameError, few, owner
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.buckets import BucketOrder
 from lightlib.strategies.axes.communication_hooks import communication_hook
@@ -255,9 +255,9 @@ def _naming_unused(error: RuntimeError, ddp: Any) -> MisconfigurationException |
     trained = [name for name, parameter in ddp.module.module.named_parameters() if parameter.requires_grad]
     numbers = [number for number in map(int, found[1].split()) if number < len(trained)]
     names = [trained[number] for number in numbers]
-    shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     return MisconfigurationException(
-        f"The last training step gave these parameters of {type(ddp.module.module).__name__} no gradient: {shown}.",
+        f"The last training step gave these parameters of {type(ddp.module.module).__name__} no gradient: "
+        f"{few(names, 10)}.",
         expected="a loss that depends on every parameter that requires a gradient, which 'ddp' averages.",
         fix=f"{owner()}(strategy='ddp_find_unused_parameters_true') if that is intended; if it always is, freeze them: "
         "parameter.requires_grad_(False).",
