@@ -247,6 +247,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("LAMB", "lamb", "optimizers"),
         Row("LARS", "lars", "optimizers"),
         Row("Lion", "lion", "optimizers"),
+        Row("MuonAdamW", "muon", "optimizers"),
         Row("Scaling", "scaling"),
         Row("param_groups", "groups"),
     ),

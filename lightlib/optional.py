@@ -37,6 +37,7 @@ REQUIREMENTS = {
     "ray": "ray>=2.40",
     "s3fs": "s3fs>=2023.1",
     "safetensors": "safetensors>=0.4",
+    "schedulefree": "schedulefree>=1.4",
     "scipy": "scipy>=1.10",
     "sklearn": "scikit-learn>=1.3",
     "sophia": "Sophia-Optimizer!=0.2.5",  # 0.2.5 cannot be imported: it misses a part of itself

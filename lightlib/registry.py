@@ -49,6 +49,7 @@ _OPTIMIZERS = {
     **_from("torch.optim", "SparseAdam"),
     **_from("dadaptation", "DAdaptAdaGrad DAdaptAdam DAdaptSGD"),
     "LionPytorch": "lion_pytorch:Lion",
+    **_from("schedulefree", "AdamWScheduleFree RAdamScheduleFree SGDScheduleFree"),
     **_from("sophia|Sophia", "DecoupledSophia Sophia Sophia2 SophiaG"),
     **_from("bitsandbytes.optim", "Adagrad8bit Adam8bit AdamW8bit LAMB8bit LARS8bit Lion8bit PagedAdam8bit"),
     **_from("bitsandbytes.optim", "PagedAdamW8bit PagedLion8bit RMSprop8bit SGD8bit"),

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
+from torch.optim import _muon
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
@@ -42,8 +43,10 @@ __all__ = [
     "is_in_backward",
     "is_profiled",
     "is_view",
+    "muon_rate",
     "non_persistent_buffers",
     "number_of_groups",
+    "orthogonalized",
     "reduce_gradients",
     "reset_of",
     "ring_dispatch",
@@ -107,6 +110,17 @@ def without_parameters() -> Iterator[None]:
 
     with mock.patch.object(torch.optim.Optimizer, "__init__", make):
         yield
+
+
+def orthogonalized(matrix: Tensor, steps: int) -> Tensor:
+    """Return a matrix with nearly the same singular vectors and singular values near 1, as torch.optim.Muon does."""
+    coefficients = _muon.DEFAULT_A, _muon.DEFAULT_B, _muon.DEFAULT_C
+    return _muon._zeropower_via_newtonschulz(matrix, coefficients, steps, _muon.EPS)  # noqa: SLF001
+
+
+def muon_rate(lr: float, adjust: str | None, shape: torch.Size) -> float:
+    """Return the learning rate of torch.optim.Muon for a matrix of a shape."""
+    return _muon._adjust_lr(lr, adjust, shape)  # noqa: SLF001
 
 
 def convolve(convolution: Any, given: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -227,11 +227,12 @@ class TestOptimizersAndSchedulers:
         assert set(registry.BUILT_IN["callbacks"]) == (public - bases) | of_evaluation
 
     def test_those_of_packages(self):
-        """D-Adaptation 3, Lion 1, Sophia 4, bitsandbytes 11 and those with a clashing name, Ascend 9."""
+        """D-Adaptation 3, Lion 1, schedulefree 3, Sophia 4, bitsandbytes 11 and its clashing names, Ascend 9."""
         counted = Counter(place.partition(":")[0] for place in registry.BUILT_IN["optimizers"].values())
         assert {module: counted[module] for module in counted if not module.startswith(("torch.", "lightlib."))} == {
             "dadaptation": 3,
             "lion_pytorch": 1,
+            "schedulefree": 3,
             "sophia|Sophia": 4,
             "bitsandbytes.optim": 11 + 8,
             "torch_npu.optim": 9,
@@ -244,6 +245,7 @@ class TestOptimizersAndSchedulers:
         [
             ("DAdaptAdam", "dadaptation", ""),
             ("LionPytorch", "lion-pytorch", ""),
+            ("SGDScheduleFree", "schedulefree", ">=1.4"),
             ("SophiaG", "Sophia-Optimizer", "!=0.2.5"),
             ("Adam8bit", "bitsandbytes", ">=0.46"),
             ("bnb_Adam", "bitsandbytes", ">=0.46"),

@@ -14,6 +14,7 @@ from lightlib.config.parser import LightningArgumentParser
 from lightlib.config.placeholders import with_placeholders
 from lightlib.conventions import leniency
 from lightlib.core.module.module import Module
+from lightlib.core.optimization.optimizers import parameters_for
 from lightlib.errors import MisconfigurationException
 
 
@@ -126,14 +127,13 @@ def _configured_optimizers(
     The strategy may have replaced the module's parameters by then. `combine` is ``LightningCLI.configure_optimizers``,
     `places` are those of the optimizer and of the scheduler, for errors, and `options` set when the scheduler steps.
     """
-    parameters = list(module.parameters())
-    if not parameters:
+    if next(module.parameters(), None) is None:
         raise MisconfigurationException(
             f"The configuration has an optimizer, but {type(module).__name__} has no parameters.",
             expected="layers, made in __init__ or configure_model.",
             fix="leave out `optimizer:`.",
         )
-    built = _built((parameters,), optimizer, places[0])
+    built = _built(module, optimizer, places[0])
     scheduler, monitor = _scheduler(built, lr_scheduler, places, options) if lr_scheduler else (None, None)
     if not options:
         return combine(module, optimizer=built, lr_scheduler=scheduler)
@@ -160,6 +160,8 @@ def _scheduler(
 
 def _built(first: Any, init: Mapping[str, Any], places: Places) -> Any:
     try:
+        if isinstance(first, Module):
+            first = parameters_for(resolve_name(init["class_path"]), first)
         return instantiate_class(first, init)
     except Exception as error:
         places.add_to(error)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightlib import report
+from lightlib.callbacks.averaging.schedule_free import schedule_free
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
 from lightlib.callbacks.monitored import monitors_of
@@ -418,6 +419,10 @@ class Builder:
         if settings.limit_val_batches and self.sources["val"] is None and overrides(module, Module, "validation_step"):
             refuse_unvalidated(module, monitors_of((), configs))
         optimizers = [strategy.optimizer(optimizer) for optimizer in given]
+        averaging = schedule_free(self.trainer, given, optimizers, [config.scheduler for config in configs])
+        if averaging is not None:  # its hooks, too
+            self.callbacks.append(averaging)
+            hooks.replace_by(self.hooks())
         if scaler is not None:
             scaler.unscale_by(partial(strategy.unscale, scaler.grad_scaler), empty=strategy.divides_parameters)
         by_user = overrides(module, Module, "backward")

@@ -14,6 +14,7 @@ from torch import distributed, nn
 from lightlib.errors import MisconfigurationException, check_number, check_type, nearest, wrong_type
 
 _NORM = re.compile(r"Norm(\d+d)?$")
+_EMBEDDING = re.compile(r"Embedding(Bag)?$")
 _MULTIPLIERS = {"lr_mult": "lr", "decay_mult": "weight_decay"}
 _EXAMPLE = "param_groups(self, lr=1e-3, weight_decay=0.05, rules={'head.*': {'lr_mult': 10}})"
 
@@ -27,6 +28,14 @@ class _Parameter:
     classes: list[str]  # of the module that has it, and their bases
     trained: bool
     value: nn.Parameter | None
+    dims: int
+    embeds: bool = False
+    last: int = 0  # place of the last of its names in the module
+
+    def add(self, name: str, place: int, embeds: bool) -> None:
+        """Add a name, which may be the one of an embedding."""
+        self.names.append(name)
+        self.last, self.embeds = place, self.embeds or embeds
 
     def matches(self, pattern: str) -> bool:
         return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for name in self.names)
@@ -37,6 +46,7 @@ def param_groups(
     lr: float | None = None,
     weight_decay: float | None = None,
     *,
+    muon_lr: float | None = None,
     rules: Mapping[str, Mapping[str, Any]] | None = None,
     types: Mapping[str | type, Mapping[str, Any]] | None = None,
     norm_decay_mult: float = 0.0,
@@ -65,6 +75,10 @@ def param_groups(
         module: The module; under a strategy, `self` in `configure_optimizers`.
         lr: The learning rate. Default: the optimizer's, which no group may then multiply.
         weight_decay: The weight decay. Default: the optimizer's; only the multiplier 0 may then be applied to it.
+        muon_lr: The learning rate of the matrices of hidden layers, for `MuonAdamW`: their groups have the key
+            ``use_muon`` with True, and the rest with False. They are the weights with two dimensions, except
+            embeddings and the last one of the module, which is its output layer. A rule may set ``use_muon``. Default:
+            no group has this key.
         rules: Options by a pattern: the name of a parameter or of a module, with ``*``, ``?`` and ``[…]`` as in file
             names. An option is ``lr_mult``, ``decay_mult``, or one of the optimizer (``lr``, ``betas``, …).
         types: Options by the class of the module that has the parameter, or the class's name.
@@ -112,6 +126,7 @@ def param_groups(
         {
             "lr": lr,
             "weight_decay": weight_decay,
+            "muon_lr": muon_lr,
             "norm_decay_mult": norm_decay_mult,
             "bias_decay_mult": bias_decay_mult,
             "dwconv_decay_mult": dwconv_decay_mult,
@@ -127,6 +142,7 @@ def param_groups(
         _matched("rules", pattern, parameters, names)
     _check_types(types, parameters)
     rates = _rates(module, parameters, names, layers, layer_decay)
+    hidden = _hidden(parameters)
     groups: list[dict[str, Any]] = []
     for parameter in parameters:
         if not (parameter.trained or frozen):
@@ -136,8 +152,10 @@ def param_groups(
             options |= given if _is_of(parameter, kind) else {}
         for pattern, given in rules.items():
             options |= given if parameter.matches(pattern) else {}
-        rate = rates.get(parameter.names[0], 1.0)
-        options = _resolved(parameter.names[0], options, {"lr": lr, "weight_decay": weight_decay}, rate)
+        base = {"lr": lr, "weight_decay": weight_decay}
+        if muon_lr is not None and options.setdefault("use_muon", parameter.names[0] in hidden):
+            base["lr"] = muon_lr
+        options = _resolved(parameter.names[0], options, base, rates.get(parameter.names[0], 1.0))
         same = next((group for group in groups if _without_params(group) == options), None)
         if same is None:
             same = {"params": [], **options}
@@ -156,13 +174,16 @@ def param_groups(
 def _parameters(module: nn.Module) -> list[_Parameter]:
     """Return all parameters in the order of the module, on each process of a pipeline the same ones."""
     found: dict[int, _Parameter] = {}
+    place = 0
     for prefix, owner in module.named_modules(remove_duplicate=False):
         for leaf, value in owner.named_parameters(recurse=False, remove_duplicate=False):
             name = f"{prefix}.{leaf}" if prefix else leaf
             if id(value) not in found:
                 classes = [f"{one.__module__}.{one.__qualname__}" for one in type(owner).__mro__]
-                found[id(value)] = _Parameter([], _kind(leaf, owner, value), classes, value.requires_grad, value)
-            found[id(value)].names.append(name)
+                kind = _kind(leaf, owner, value)
+                found[id(value)] = _Parameter([], kind, classes, value.requires_grad, value, value.ndim)
+            place += 1
+            found[id(value)].add(name, place, any(_EMBEDDING.search(kind.__name__) for kind in type(owner).__mro__))
     held = list(found.values())
     trainer = getattr(module, "_trainer", None)
     order: list[str] = [] if trainer is None else getattr(trainer.strategy, "names", [])
@@ -171,7 +192,14 @@ def _parameters(module: nn.Module) -> list[_Parameter]:
     gathered: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(gathered, [replace(one, value=None) for one in held])
     by_name = {one.names[0]: one for rank in gathered for one in rank} | {one.names[0]: one for one in held}
-    return [by_name[name] for name in order]
+    return [replace(by_name[name], last=i) for i, name in enumerate(order)]
+
+
+def _hidden(parameters: Sequence[_Parameter]) -> set[str]:
+    """Return the first names of the matrices of hidden layers: all but embeddings and the last one."""
+    matrices = [one for one in parameters if one.kind == "weight" and one.dims == 2]
+    last = max((one.last for one in matrices), default=0)
+    return {one.names[0] for one in matrices if not one.embeds and one.last != last}
 
 
 def _kind(leaf: str, owner: nn.Module, value: nn.Parameter) -> str:

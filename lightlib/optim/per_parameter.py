@@ -16,6 +16,7 @@ from lightlib.errors import MisconfigurationException, wrong_type, wrong_value
 
 _EXAMPLES: dict[str, Any] = {
     "lr": 0.001,
+    "muon_lr": 0.02,
     "betas": (0.9, 0.99),
     "eps": 1e-6,
     "momentum": 0.9,
@@ -68,12 +69,16 @@ class PerParameter(Optimizer, ABC):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    gradient = self._dense(parameter.grad)
-                    gradient = -gradient if group["maximize"] else gradient
-                    self.step_parameter(_real(parameter), _real(gradient), self.state[parameter], group)
+            self.step_group(group)
         return loss
+
+    def step_group(self, group: dict[str, Any]) -> None:
+        """Step the parameters of a group that have a gradient."""
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                gradient = self._dense(parameter.grad)
+                gradient = -gradient if group["maximize"] else gradient
+                self.step_parameter(_real(parameter), _real(gradient), self.state[parameter], group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters; options that it does not set are those of the optimizer.

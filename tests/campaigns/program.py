@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from schedulefree import AdamWScheduleFree
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
@@ -32,6 +33,7 @@ from lightlib.callbacks import (
     StochasticWeightAveraging,
 )
 from lightlib.loggers import CSVLogger, TensorBoardLogger
+from lightlib.optim import MuonAdamW
 from lightlib.samplers import ClassBalancedSampler, RepeatSampler
 from tests.campaigns import phases
 from tests.campaigns.own_state import ChangesData, Epochs, KeepsOddState, KeepsOwnState, Slowing
@@ -39,7 +41,7 @@ from tests.gpu.device import PretendedAccelerator
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
-_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable")
+_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable", "muon", "free")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Configuration:
         odd: Keep state of odd kinds (queues, records of NumPy, a replay buffer) and in odd places (the class, the
             optimizer), which no method saves.
         trainable: Leave frozen weights out of the checkpoints, with `phased` until they are trained.
+        muon: Step with Muon and AdamW.
+        free: Step with a schedule-free optimizer, which validates and saves an average.
     """
 
     strategy: str = "one"
@@ -84,6 +88,8 @@ class Configuration:
     sized: bool = False
     odd: bool = False
     trainable: bool = False
+    muon: bool = False
+    free: bool = False
     accelerator: str = "cpu"
 
     @property
@@ -203,6 +209,22 @@ class Odd(KeepsOddState, Classifier):
 
     def configure_optimizers(self) -> Any:
         return Slowing(self.parameters(), lr=0.02)
+
+
+class Orthogonal(Classifier):
+    """The same module, with Muon for its hidden layers."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = MuonAdamW(self, lr=0.02)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+class Free(Classifier):
+    """The same module, with a schedule-free optimizer."""
+
+    def configure_optimizers(self) -> Any:
+        return AdamWScheduleFree(self.parameters(), lr=0.02, warmup_steps=5)
 
 
 class Sized(Classifier):
@@ -331,6 +353,8 @@ def main(how: Configuration, where: Path) -> None:
         module = Owner(batch_norm, freezes=how.strategy == "one")
     if how.odd:
         module = Odd(batch_norm)
+    if how.muon or how.free:
+        module = Orthogonal(batch_norm) if how.muon else Free(batch_norm)
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
     trainer = L.Trainer(

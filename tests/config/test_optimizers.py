@@ -7,9 +7,9 @@ import json
 import pytest
 import torch
 from torch.optim import SGD, Adam
-from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, ExponentialLR, StepLR
+from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, ExponentialLR, SequentialLR, StepLR
 
-from lightlib.cli import LightningCLI, ReduceLROnPlateau, instantiate_class
+from lightlib.cli import LightningCLI, LRSchedulerCallable, OptimizerCallable, ReduceLROnPlateau, instantiate_class
 from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
@@ -260,3 +260,44 @@ def test_the_optimizer_is_built_when_the_trainer_asks_for_it():
             self.layer = torch.nn.Linear(3, 1)
 
     assert len(fitted("--optimizer=Adam", module=Later).trainer.optimizers[0].param_groups[0]["params"]) == 2
+
+
+class InLists(BareLine):
+    """Its optimizers, one a layer, and the schedules of the first one, in turn, are arguments."""
+
+    def __init__(self, optimizers: list[OptimizerCallable], schedules: list[LRSchedulerCallable]):
+        super().__init__()
+        self.other = torch.nn.Linear(1, 1)
+        self.optimizers_of_layers, self.schedules = optimizers, schedules
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) + self.other.weight.sum()
+
+    def configure_optimizers(self):
+        layers = [self.layer.parameters(), self.other.parameters()]
+        made = [make(layer) for make, layer in zip(self.optimizers_of_layers, layers, strict=True)]
+        chain = SequentialLR(made[0], [make(made[0]) for make in self.schedules], milestones=[1])
+        return made, [chain]
+
+
+LISTS = """
+model:
+  optimizers:
+    - class_path: Adam
+      init_args: {lr: 0.1}
+    - class_path: SGD
+      init_args: {lr: 0.5}
+  schedules:
+    - class_path: ConstantLR
+      init_args: {factor: 0.5, total_iters: 1}
+    - class_path: ExponentialLR
+      init_args: {gamma: 0.1}
+"""
+
+
+def test_lists_of_optimizers_and_of_chained_schedules(tmp_path):
+    (tmp_path / "lists.yaml").write_text(LISTS)
+    cli = fitted(f"--config={tmp_path}/lists.yaml", "--trainer.max_epochs=3", module=InLists)
+    first, second = cli.trainer.optimizers
+    assert (type(first), type(second), second.param_groups[0]["lr"]) == (Adam, SGD, 0.5)
+    assert first.param_groups[0]["lr"] == pytest.approx(0.1 * 0.1**2)  # two epochs of the second schedule

@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import (
 from lightlib import report
 from lightlib.conventions import leniency
 from lightlib.core.optimization.conversion import in_steps
+from lightlib.core.optimization.optimizers import parameters_for
 from lightlib.core.optimization.schedule_checks import check_schedule, warn_of_direction
 from lightlib.core.optimization.schedules import SchedulerConfig
 from lightlib.core.progress.plan import Plan
@@ -116,7 +117,8 @@ class _LateValues:
         if isinstance(given, Optimizer):
             return given
         if callable(given) and (isinstance(given, type) or not hasattr(given, "state_dict")):
-            built = self._built(given, self.module.parameters(), "an optimizer", "torch.optim.Adam(self.parameters())")
+            first = parameters_for(given, self.module)
+            built = self._built(given, first, "an optimizer", "torch.optim.Adam(self.parameters())")
             if isinstance(built, Optimizer):
                 return built
             given = built

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from lightlib.torch_private import is_profiled
 
 _ZERO_GRAD = Optimizer.zero_grad  # torch's, also if it is patched later
+
+
+def parameters_for(factory: Callable[..., Any], module: nn.Module) -> Any:
+    """Return the first argument of an optimizer's factory: the module if its class takes it, or the parameters."""
+    kind = factory.func if isinstance(factory, partial) else factory
+    return module if getattr(kind, "takes_module", False) else module.parameters()
 
 
 def closure_of(optimizer: Optimizer) -> str | None:
