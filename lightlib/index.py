@@ -114,6 +114,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("MoveModulesToDevice", "presets.move_modules", "callbacks"),
         Row("NormMonitor", "monitors.norms", "callbacks"),
         Row("OnExceptionCheckpoint", "checkpoint.on_exception_checkpoint", "callbacks"),
+        Row("OptimizerInBackward", "memory.optimizer_in_backward", "callbacks"),
         Row("PlainProgressBar", "progress.plain", "callbacks"),
         Row("PreciseBN", "averaging.precise_bn", "callbacks"),
         Row("PrintProgress", "presets.print_progress", "callbacks"),
