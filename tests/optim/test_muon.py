@@ -69,12 +69,9 @@ class TestNumbers:
                 part.step()
             net.zero_grad()
 
-        class Scheduled(Net):
-            def configure_optimizers(self):
-                optimizer = MuonAdamW(self, **RATES, **options)
-                return [optimizer], [{"scheduler": LambdaLR(optimizer, warm_cosine), "interval": "step"}]
-
-        module = Scheduled(net=layers())
+        schedule = {"scheduler": partial(LambdaLR, lr_lambda=warm_cosine), "interval": "step"}
+        configured = {"optimizer": factory(None, **options), "lr_scheduler": schedule}
+        module = Net(lambda _: configured, net=layers())
         quiet_trainer(accumulate_grad_batches=2, gradient_clip_val=0.5).fit(module, data)
         for name, value in net.state_dict().items():
             torch.testing.assert_close(module.net.state_dict()[name], value, rtol=1e-6, atol=1e-7)

@@ -12,7 +12,9 @@ from lightlib.callbacks import EMAWeightAveraging, ModelCheckpoint
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.averaging.plain_loop import QUIET, Net, data
-from tests.runs.plain import same_weights
+from tests.runs.modules import Manual
+from tests.runs.plain import Net as PlainNet
+from tests.runs.plain import batches, quiet_trainer, same_weights
 
 KINDS = (AdamWScheduleFree, RAdamScheduleFree, SGDScheduleFree)
 every = pytest.mark.parametrize("kind", KINDS)
@@ -84,16 +86,10 @@ class TestNumbers:
         assert metrics["val_loss"] == module.validated[0]
 
     def test_in_manual_optimization(self):
-        class Manual(Free):
-            automatic_optimization = False
-
-            def training_step(self, batch, batch_idx):
-                optimizer = self.optimizers()
-                optimizer.zero_grad()
-                self.manual_backward(self.loss(batch))
-                optimizer.step()
-
-        assert same_weights(fit(module=Manual()), fit())
+        modules = Manual(configure=AdamWScheduleFree), PlainNet(AdamWScheduleFree)
+        for module in modules:
+            quiet_trainer(max_epochs=2).fit(module, batches(6))
+        assert same_weights(*modules)
 
 
 class TestFiles:
@@ -142,18 +138,17 @@ class TestFiles:
 
 
 def test_an_exception_in_validation_leaves_the_trained_weights():
-    class Fails(Free):
-        def validation_step(self, batch, batch_idx):
-            raise ValueError("no")
+    module, seen = Free(), []
 
-    module, seen = Fails(), []
-
-    class Sees(L.Callback):
+    class Fails(L.Callback):
         def on_validation_start(self, trainer, pl_module):
             seen[:] = [p.detach().clone() for p in pl_module.parameters()]
 
+        def on_validation_batch_end(self, *args):
+            raise ValueError("no")
+
     with pytest.raises(ValueError, match="no"):
-        fit(Sees(), module=module)
+        fit(Fails(), module=module)
     assert all(torch.equal(p, before) for p, before in zip(module.parameters(), seen, strict=True))
 
 
@@ -171,13 +166,12 @@ def test_nothing_is_added_for_other_optimizers():
 
 
 def test_a_schedule_warns():
-    class Scheduled(Free):
-        def configure_optimizers(self):
-            optimizer = super().configure_optimizers()
-            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+    def scheduled(parameters):
+        optimizer = AdamWScheduleFree(parameters)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
 
     with pytest.warns(PossibleUserWarning, match=r"AdamWScheduleFree is .*, and the run has a schedule \(StepLR\)"):
-        fit(module=Scheduled())
+        quiet_trainer().fit(PlainNet(scheduled), batches(2))
 
 
 def test_another_average_is_refused():
