@@ -119,13 +119,8 @@ class MuonAdamW(PerParameter):
                 group.setdefault("lr", self.defaults["muon_lr"])
             super().add_param_group(group)
             self.param_groups[-1].pop("muon_lr", None)
-            wrong = [p for p in group["params"] if group["use_muon"] and not _is_matrix(p)]
-            if wrong:
-                raise MisconfigurationException(
-                    f"MuonAdamW got a parameter of shape {tuple(wrong[0].shape)} with use_muon=True.",
-                    expected="a real matrix: Muon makes the rows of a step orthogonal.",
-                    fix="use_muon=False, with which AdamW steps it.",
-                )
+            for parameter in group["params"] if group["use_muon"] else ():
+                _need_matrix(parameter)
 
     def step_group(self, group: dict[str, Any]) -> None:
         if group["use_muon"]:
@@ -152,6 +147,7 @@ class MuonAdamW(PerParameter):
         )
 
     def step_parameter(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        _need_matrix(parameter)  # DeepSpeed steps flat copies
         if not state:
             state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         momentum, average = group["momentum"], state["momentum_buffer"]
@@ -203,6 +199,15 @@ def _divided(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _is_matrix(parameter: Tensor) -> bool:
     return parameter.ndim == 2 and not parameter.is_complex()
+
+
+def _need_matrix(parameter: Tensor) -> None:
+    if not _is_matrix(parameter):
+        raise MisconfigurationException(
+            f"MuonAdamW got a parameter of shape {tuple(parameter.shape)} with use_muon=True.",
+            expected="a real matrix: Muon makes the rows of a step orthogonal, and some engines flatten parameters.",
+            fix="use_muon=False, with which AdamW steps it; with DeepSpeed, strategy='fsdp'.",
+        )
 
 
 def _moments(parameter: Tensor) -> dict[str, Tensor]:

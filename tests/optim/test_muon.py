@@ -224,6 +224,16 @@ lr_scheduler: {{class_path: CosineAnnealingWarmupLR, init_args: {{warmup_steps: 
         assert [group["lr"] for group in optimizer.param_groups] == pytest.approx(firsts)
 
 
+def test_a_matrix_that_an_engine_has_flattened_is_refused():
+    optimizer = MuonAdamW(layers())
+    for group in optimizer.param_groups:
+        group["params"] = [nn.Parameter(parameter.detach().flatten()) for parameter in group["params"]]
+        for parameter in group["params"]:
+            parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(MisconfigurationException, match=r"of shape \(48,\) .*[\s\S]* with DeepSpeed, strategy='fsdp'"):
+        optimizer.step()
+
+
 class TestWrongArguments:
     @pytest.mark.parametrize(
         ("make", "error", "text"),
