@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate, default_convert
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate, default_convert
 
 from lightlib.data.prefetch import END
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.tree import children, map_children, map_tensors
 
 _KINDS = "biufc"  # bool, int, unsigned, float, complex
@@ -186,3 +187,37 @@ def is_indexed(value: Any) -> bool:
     """Whether an object gives batches by index, and cannot be iterated."""
     kind = type(value)
     return hasattr(kind, "__getitem__") and hasattr(kind, "__len__") and not hasattr(kind, "__iter__")
+
+
+def data_set_of(data: Any, name: str) -> Dataset[Any]:
+    """Return a data set of arrays: one, a tuple of them, or nested ones.
+
+    Args:
+        data: The arrays.
+        name: The name of the data, for errors: "training".
+
+    Raises:
+        ArgumentTypeError: An array does not hold numbers.
+        MisconfigurationException: They do not have one number of samples.
+    """
+    arrays = list(leaves_of(data))
+    shapes = [tuple(value.shape) for value in arrays]
+    if any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
+        raise MisconfigurationException(
+            f"The {name} data are arrays of the shapes {', '.join(map(str, shapes))}.",
+            expected="arrays with one first dimension: the number of samples.",
+            fix="pass (x, y) with len(x) == len(y).",
+        )
+    for value in arrays:
+        if not isinstance(value if isinstance(value, Tensor) else tensor_of(value), Tensor):
+            raise ArgumentTypeError(
+                f"The {name} data cannot be made into tensors: an array has the dtype {value.dtype}.",
+                expected="arrays of numbers.",
+                fix="convert them first, for instance with array.astype('float32').",
+            )
+    tensors = as_tensors(data)
+    if is_array(data):
+        return TensorDataset(tensors)
+    if isinstance(data, tuple) and all(map(is_array, data)):
+        return TensorDataset(*tensors)
+    return Rows(tensors)

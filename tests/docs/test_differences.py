@@ -631,7 +631,7 @@ def test_hooks_with_other_arguments_are_refused_before_the_run():
 def test_an_unknown_trainer_argument_is_answered_with_the_nearest():
     with pytest.raises(TypeError, match="Did you mean 'max_epochs'"):
         Trainer(max_epoch=1)
-    with pytest.raises(TypeError, match=r"from_datasets\(train_dataset=dataset, batch_size=8\)"):
+    with pytest.raises(TypeError, match=r"from_datasets\(train_dataset=\(x, y\), batch_size=8\)"):
         trainer().fit(Net(), ones(1), batch_size=8)
 
 

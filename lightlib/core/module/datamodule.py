@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, random_split
 
 from lightlib import samplers
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.loading import ClassOnly, load_datamodule
 from lightlib.core.module.overrides import overrides
 from lightlib.core.values.hparams import HyperparametersMixin
+from lightlib.data.arrays import data_set_of, is_arrays
 from lightlib.data.combined import flatten, length
-from lightlib.errors import MisconfigurationException, UnknownNameError, check_type, nearest
+from lightlib.errors import MisconfigurationException, UnknownNameError, check_number, check_type, nearest, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,12 +79,14 @@ class DataModule(DataHooks, HyperparametersMixin):
         train_kwargs: Mapping[str, Any] | None = None,
         eval_kwargs: Mapping[str, Any] | None = None,
         limit_samples: int | Sequence[int] | Mapping[str, Any] | None = None,
+        validation_split: float | None = None,
         **init_kwargs: Any,
     ) -> Self:
         """Return a DataModule that serves data sets, shuffling the training data.
 
         Args:
-            train_dataset, val_dataset, test_dataset, predict_dataset: A Dataset, or a sequence or mapping of them.
+            train_dataset, val_dataset, test_dataset, predict_dataset: A Dataset, a tuple of arrays such as ``(x, y)``,
+                or a sequence or mapping of them.
             batch_size: Samples per batch. Default 1. Also passed to this class if its `__init__` takes it.
             num_workers: Worker processes per loader. Default 0. ``"auto"``: the cores that this process may use, shared
                 by the processes of this machine. Also passed to this class if its `__init__` takes it.
@@ -94,11 +97,13 @@ class DataModule(DataHooks, HyperparametersMixin):
             eval_kwargs: The same for validation, test and prediction. Default: none.
             limit_samples: Use a part of each data set: the first n samples, the last ones for a negative n, or a list
                 of indices. A dict such as ``{"train": 5000}`` limits single stages. Default: all.
+            validation_split: The share, between 0 and 1, or the number of samples of `train_dataset` that are validated
+                and not trained: the same ones in every run and process. Default: none.
             init_kwargs: Passed to this class.
 
         Raises:
-            MisconfigurationException: An argument of the DataLoaders is unknown or not a mapping, or a limit or stage
-                is wrong.
+            MisconfigurationException: An argument of the DataLoaders is unknown or not a mapping, a limit or stage is
+                wrong, or the split leaves nothing, or there is a `val_dataset` as well.
 
         Example:
             >>> import torch
@@ -111,6 +116,10 @@ class DataModule(DataHooks, HyperparametersMixin):
         for_evaluation = _loader_arguments("eval_kwargs", eval_kwargs)
         limits = _limits(limit_samples)
         _check_workers(num_workers)
+        given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
+        given = {stage: data_set_of(data, stage) if is_arrays(data) else data for stage, data in given.items()}
+        if validation_split is not None:
+            given["train"], given["val"] = _split(given["train"], given["val"], validation_split)
 
         def loaders(datasets: Any, stage: str) -> Any:
             if isinstance(datasets, Mapping):
@@ -118,16 +127,16 @@ class DataModule(DataHooks, HyperparametersMixin):
             if isinstance(datasets, Sequence) and not isinstance(datasets, Dataset):
                 return [loaders(dataset, stage) for dataset in datasets]
             training = stage == "train"
-            given = for_training if training else for_evaluation
+            own = for_training if training else for_evaluation
             if limits[stage] is not None:
                 datasets = samplers.limit_samples(datasets, limits[stage])
             workers = _workers_per_process(datamodule) if num_workers == "auto" else num_workers
             arguments: dict[str, Any] = {"num_workers": workers, "pin_memory": False, "collate_fn": collate_fn}
-            if given.get("batch_sampler") is None:
+            if own.get("batch_sampler") is None:
                 arguments["batch_size"] = batch_size
-                orders = given.get("sampler") is not None or isinstance(datasets, IterableDataset)
+                orders = own.get("sampler") is not None or isinstance(datasets, IterableDataset)
                 arguments["shuffle"] = training and not orders
-            arguments.update(given)
+            arguments.update(own)
             if arguments["pin_memory"] == "auto":
                 arguments["pin_memory"] = torch.cuda.is_available()
             return DataLoader(datasets, **arguments)
@@ -140,7 +149,6 @@ class DataModule(DataHooks, HyperparametersMixin):
         if collate_fn is not None and (takes_all or "collate_fn" in names):
             passed["collate_fn"] = collate_fn
         datamodule = cls(**passed, **init_kwargs)
-        given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
         for stage, datasets in given.items():
             if datasets is not None:
                 name = f"{stage}_dataloader"
@@ -158,6 +166,29 @@ class DataModule(DataHooks, HyperparametersMixin):
                 except Exception as error:  # noqa: BLE001  a loader may need setup() first
                     lines.append(f"{stage}: not available yet ({type(error).__name__})")
         return f"{type(self).__name__}({'; '.join(lines) or 'no loaders'})"
+
+
+def _split(train: Any, val: Any, share: float) -> list[Any]:
+    """Return the training and the validation part of a data set."""
+    owner, fix = "DataModule.from_datasets", "DataModule.from_datasets(dataset, validation_split=0.2)"
+    check_number(owner, "validation_split", share, above=0, example=0.2)
+    kind = Sequence | Mapping | IterableDataset
+    if val is not None or train is None or (isinstance(train, kind) and not isinstance(train, Dataset)):
+        given = "a val_dataset" if val is not None else f"train_dataset={shown(train)}"
+        raise MisconfigurationException(
+            f"{owner} got validation_split={share!r} and {given}.",
+            expected="one training data set with a length, and no validation data.",
+            fix=fix,
+        )
+    size = len(train)
+    num = round(size * share) if share < 1 else int(share)
+    if not 0 < num < size or (share > 1 and share != num):
+        raise MisconfigurationException(
+            f"{owner} got validation_split={share!r} for {size} samples.",
+            expected=f"a share or number that leaves at least one of them on both sides: at most {size - 1}.",
+            fix=fix,
+        )
+    return random_split(train, [size - num, num], torch.Generator().manual_seed(0))
 
 
 def _limits(given: Any) -> dict[str, Any]:

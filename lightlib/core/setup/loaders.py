@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from lightlib import report
 from lightlib.conventions import leniency
@@ -17,13 +17,10 @@ from lightlib.core.module.overrides import overrides
 from lightlib.data.arrays import (
     IndexedBatches,
     NumpyBatches,
-    Rows,
-    as_tensors,
-    is_array,
+    data_set_of,
     is_arrays,
     is_indexed,
     leaves_of,
-    tensor_of,
 )
 from lightlib.data.combined import CombinedLoader, holds_loaders, length
 from lightlib.data.streams.adapter import adapter_of
@@ -65,6 +62,22 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
             leniency().tolerate(_no_loaders(repr(value)), "nothing is run, and the result is empty")
             continue
         check_tree(value, name, f"{name}=DataLoader(dataset, batch_size=32)")
+    _refuse_targets(given.get("train_dataloaders"), given.get("val_dataloaders"))
+
+
+def _refuse_targets(train: Any, val: Any) -> None:
+    """Refuse ``fit(module, x, y)``, which means: train on x, and validate on y."""
+    if not (is_arrays(train) and is_arrays(val)):
+        return
+    (x, *_), (y, *_) = leaves_of(train), leaves_of(val)
+    if len(x) == len(y) and x.ndim > y.ndim:
+        raise MisconfigurationException(
+            f"fit got an array of the shape {tuple(x.shape)} as the training data, and one of the shape "
+            f"{tuple(y.shape)}, which looks like its targets, as the validation data.",
+            expected="inputs and targets together.",
+            fix="trainer.fit(module, (x, y)); with a validation part of it: "
+            "trainer.fit(module, datamodule=DataModule.from_datasets((x, y), batch_size=32, validation_split=0.2))",
+        )
 
 
 def _no_loaders(given: str, where: str = "dataloaders") -> ArgumentTypeError:
@@ -179,7 +192,7 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
     if given is None:
         return None
     if is_arrays(given):
-        given = _data_set(given, stage)
+        given = data_set_of(given, _NAMES[stage])
     if is_indexed(given) and not isinstance(given, (Dataset, *_LOADER_KINDS)):
         return DataLoader(IndexedBatches(given), batch_size=None)
     if hasattr(given, "as_numpy_iterator"):
@@ -204,31 +217,6 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
         served = [serve(value, stage, batch_size) for value in given]
         return type(given)(*served) if hasattr(given, "_fields") else type(given)(served)
     return given
-
-
-def _data_set(data: Any, stage: str) -> Dataset[Any]:
-    """Return a data set of arrays: one, a tuple of them, or nested ones."""
-    arrays = list(leaves_of(data))
-    shapes = [tuple(value.shape) for value in arrays]
-    if any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
-        raise MisconfigurationException(
-            f"The {_NAMES[stage]} data are arrays of the shapes {', '.join(map(str, shapes))}.",
-            expected="arrays with one first dimension: the number of samples.",
-            fix="pass (x, y) with len(x) == len(y).",
-        )
-    for value in arrays:
-        if not isinstance(value if isinstance(value, Tensor) else tensor_of(value), Tensor):
-            raise ArgumentTypeError(
-                f"The {_NAMES[stage]} data cannot be made into tensors: an array has the dtype {value.dtype}.",
-                expected="arrays of numbers.",
-                fix="convert them first, for instance with array.astype('float32').",
-            )
-    tensors = as_tensors(data)
-    if is_array(data):
-        return TensorDataset(tensors)
-    if isinstance(data, tuple) and all(map(is_array, data)):
-        return TensorDataset(*tensors)
-    return Rows(tensors)
 
 
 def _empty(stage: str, what: str) -> MisconfigurationException:

@@ -73,7 +73,8 @@ _DATA = {
     **dict.fromkeys(("dataloaders", "dataloader", "loader", "train_dataset", "data", "x"), "train_dataloaders"),
     **dict.fromkeys(("val_dataset", "validation_data", "valid_dataloaders", "eval_dataset"), "val_dataloaders"),
 }
-_OF_DATA_MODULE = ("batch_size", "num_workers", "collate_fn")
+_OF_DATA_MODULE = ("batch_size", "num_workers", "collate_fn", "validation_split")
+_OF_LOSS = ("class_weight", "sample_weight")
 _OF_LOADERS = ("shuffle", "sampler", "batch_sampler", "pin_memory", "drop_last")
 _PREFIXES = ("LIGHTLIB_", "PL_TRAINER_")
 # One variable for several arguments: it sets those that neither the call nor a variable of their own sets.
@@ -173,7 +174,11 @@ def refuse_unknown(given: Mapping[str, Any], method: Callable[..., Any], trainer
     elif name in _OF_DATA_MODULE:
         stage = {"fit": "train", "validate": "val"}.get(verb, verb)
         hint = " It is an argument of a loader."
-        fix = f"{call}datamodule=DataModule.from_datasets({stage}_dataset=dataset, {name}={written}))"
+        rest = ", ".join(f"{each}={given[each]!r:.60}" for each in _OF_DATA_MODULE if each in given)
+        fix = f"{call}datamodule=DataModule.from_datasets({stage}_dataset=(x, y), {rest}))"
+    elif name in _OF_LOSS:
+        hint = " It is an argument of the loss, or a third array of the data."
+        fix = "torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0])), or fit(module, (x, y, sample_weights))"
     elif name in _OF_LOADERS:
         hint, fix = " It is an argument of a loader.", f"{call}DataLoader(dataset, {name}={written}))"
     else:

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, TensorDataset
 
 from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import overrides
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.runs.plain import Net, quiet_trainer, samples
@@ -179,6 +180,42 @@ class TestAutomatic:
     def test_another_word(self):
         with pytest.raises(MisconfigurationException, match=r"num_workers of .* is 'atuo'.*auto"):
             DataModule.from_datasets(data(), num_workers="atuo")
+
+    def test_a_part_of_arrays_is_validated_and_not_trained(self):
+        x, y = torch.arange(20.0)[:, None], torch.arange(20)
+        found = []
+        for split in (0.2, 4):
+            module = DataModule.from_datasets((x, y), batch_size=3, validation_split=split)
+            trained = torch.cat([labels for _, labels in module.train_dataloader()])
+            validated = torch.cat([labels for _, labels in module.val_dataloader()])
+            assert sorted([*trained.tolist(), *validated.tolist()]) == list(range(20))
+            found.append(validated.tolist())
+        assert len(found[0]) == 4
+        assert found[0] == found[1]
+
+    @pytest.mark.parametrize(
+        ("split", "val", "text"),
+        [
+            (0.2, (torch.ones(2),), "and a val_dataset"),
+            (20, None, "for 20 samples"),
+            (0.01, None, "for 20 samples"),
+            (-0.5, None, "validation_split=-0.5"),
+            (1.5, None, "validation_split=1.5"),
+        ],
+    )
+    def test_a_part_that_cannot_be(self, split, val, text):
+        with pytest.raises(MisconfigurationException, match=text):
+            DataModule.from_datasets((torch.ones(20, 2),), val, validation_split=split)
+
+    def test_inputs_and_targets_as_two_arguments(self):
+        module = Module.from_model(torch.nn.Linear(2, 2), torch.nn.CrossEntropyLoss(), torch.optim.SGD)
+        with pytest.raises(MisconfigurationException, match="looks like its targets") as error:
+            quiet_trainer(max_epochs=1).fit(module, torch.ones(6, 2), torch.zeros(6, dtype=torch.int64))
+        assert "fit(module, (x, y))" in str(error.value)
+        with pytest.raises(ArgumentTypeError, match=r"\(x, y\), batch_size=2, validation_split=0.5\)"):
+            quiet_trainer(max_epochs=1).fit(module, torch.ones(6, 2), batch_size=2, validation_split=0.5)
+        with pytest.raises(ArgumentTypeError, match=r"CrossEntropyLoss\(weight="):
+            quiet_trainer(max_epochs=1).fit(module, torch.ones(6, 2), class_weight={0: 1.0})
 
     def test_datasets_with_arguments_run(self):
         """The call of pytorch-accelerated's scripts: data sets, a batch size, collate_fn and arguments of loaders."""

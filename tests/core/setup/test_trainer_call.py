@@ -195,7 +195,7 @@ class TestOfTheVerbs:
     )
     @pytest.mark.parametrize("name", ["batch_size", "num_workers"])
     def test_of_a_data_module(self, verb, data, name):
-        fix = f"trainer.{verb}(module, datamodule=DataModule.from_datasets({data}_dataset=dataset, {name}=8))"
+        fix = f"trainer.{verb}(module, datamodule=DataModule.from_datasets({data}_dataset=(x, y), {name}=8))"
         self.refuses(verb, name, 8, " It is an argument of a loader.", fix)
 
     def test_what_it_names_works(self):
