@@ -66,6 +66,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("fabric", MODULE),
         Row("launch", MODULE),
         Row("loggers", MODULE),
+        Row("losses", MODULE),
         Row("optim", MODULE),
         Row("paths", MODULE),
         Row("precision", MODULE),
@@ -244,6 +245,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("draw_segmentation_masks", "draw"),
         Row("make_grid", "draw"),
     ),
+    "lightlib.losses": (Row("linear_cross_entropy", "chunked"),),
     "lightlib.optim": (
         Row("LAMB", "lamb", "optimizers"),
         Row("LARS", "lars", "optimizers"),

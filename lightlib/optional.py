@@ -24,6 +24,7 @@ REQUIREMENTS = {
     "deepspeed": "deepspeed>=0.16",
     "dvclive": "dvclive>=3.40",
     "h5py": "h5py>=3.8",
+    "liger_kernel": "liger-kernel>=0.5",
     "lion_pytorch": "lion-pytorch",
     "matplotlib": "matplotlib>=3.7",
     "mlflow": "mlflow>=2.10",

@@ -30,6 +30,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "streams": "Streams of five libraries that resume at the sample, with any number of processes",
         "samplers": "Samplers: class balance, lengths, streams",
         "optimization": "Optimizers, schedules, accumulation, clipping, manual optimization",
+        "losses": "The loss of a language model without all of its scores at once",
         "precision": "Precision, loss scaling, layers in 4 or 8 bits, and less memory",
         "logging": "`self.log` and the loggers",
         "callbacks": "Built-in and custom callbacks",

@@ -28,7 +28,7 @@ ORDER = (
     "errors > optional > paths > report > conventions > registry > translations",
     "accelerators",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
-    "precision | profilers | optim | schedulers | transforms | loggers.media > loggers > loggers.services",
+    "precision | profilers | optim | schedulers | transforms | losses | loggers.media > loggers > loggers.services",
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "callbacks.presets | callbacks.finetuning | callbacks.memory | callbacks.monitors",

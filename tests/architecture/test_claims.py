@@ -38,6 +38,7 @@ DISTRIBUTIONS = {
     "typing_extensions": "typing-extensions",
     "comet_ml": "comet-ml",
     "optuna_dashboard": "optuna-dashboard",
+    "liger_kernel": "liger-kernel",
     "transformer_engine": "transformer-engine",
 }
 # Used where they happen to be installed; a message or another way serves where they are not.

@@ -63,11 +63,14 @@ class Decoder(L.Module):
     def parallel_plan(self):
         return self.plan
 
-    def forward(self, text):
+    def hidden(self, text):
         x = self.words(text) + self.places.weight[: text.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x))
+        return self.norm(x)
+
+    def forward(self, text):
+        return self.head(self.hidden(text))
 
     def training_step(self, batch, batch_idx):
         text, following = batch
