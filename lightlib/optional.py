@@ -47,6 +47,7 @@ REQUIREMENTS = {
     "torch_npu": "torch-npu",
     "torch_tensorrt": "torch-tensorrt",
     "torchao": "torchao>=0.15",
+    "torchvision": "torchvision>=0.25",
     "trackio": "trackio>=0.30",
     "transformer_engine": "transformer-engine[pytorch]>=1.0",
     "wandb": "wandb>=0.16",

@@ -56,6 +56,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "how-to/transformers": "A Hugging Face model: tokens, a warm-up, `from_pretrained`",
         "how-to/peft": "LoRA and other adapters of peft, small checkpoints, and adapters that other programs read",
         "how-to/timm": "An image model of timm, with its optimizers, schedules and Mixup",
+        "how-to/torchvision": "MixUp, CutMix and label smoothing for images, in training only",
         "how-to/export": "ONNX, `torch.export` and TorchScript, with the values compared",
         "how-to/sweep": "Searches by an experiment, a loop, Optuna or Hydra",
         "how-to/ray": "Ray Train: restarts after a lost worker, and a changing number of workers",

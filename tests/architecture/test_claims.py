@@ -42,7 +42,7 @@ DISTRIBUTIONS = {
     "transformer_engine": "transformer-engine",
 }
 # Used where they happen to be installed; a message or another way serves where they are not.
-WITHOUT_EXTRA = {"PIL", "psutil", "torch_tensorrt", "torchvision", "litmodels"}
+WITHOUT_EXTRA = {"PIL", "psutil", "torch_tensorrt", "litmodels"}
 VALUES = {"num_processes": 1, "process_position": 1, "weights_save_path": "weights"}  # default: True
 
 

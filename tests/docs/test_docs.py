@@ -16,11 +16,11 @@ from tests.processes import programs
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+GUIDES = ("peft", "timm", "torchvision", "transformers")  # pages with the name of a package of the extra guides
 # Pages that run as a program: they start a second process, which runs the page again, or import what changes a process.
-SCRIPTS = ("strategies", "launching", "tensor", "compile", "notebooks", "operating-systems", "timm", "transformers")
+SCRIPTS = ("strategies", "launching", "tensor", "compile", "notebooks", "operating-systems", *GUIDES)
 FILES = ("experiments", "sweep", "streams")  # pages of which each block is a file
 STREAMS = re.compile(r"^(?:import|from) (datasets|litdata|webdataset)\b", flags=re.MULTILINE)  # of optional packages
-GUIDES = ("peft", "timm", "transformers")  # pages with the name of a package of the extra guides
 OF_TORCHDATA = "UserWarning: 'set_vital' is deprecated"
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 # Deviations that the pages must explain to users of Lightning, each with words that its row must contain.
