@@ -172,7 +172,7 @@ def _split(train: Any, val: Any, share: float) -> list[Any]:
     """Return the training and the validation part of a data set."""
     owner, fix = "DataModule.from_datasets", "DataModule.from_datasets(dataset, validation_split=0.2)"
     check_number(owner, "validation_split", share, above=0, example=0.2)
-    kind = Sequence | Mapping | IterableDataset
+    kind = (Sequence, Mapping, IterableDataset)
     if val is not None or train is None or (isinstance(train, kind) and not isinstance(train, Dataset)):
         given = "a val_dataset" if val is not None else f"train_dataset={shown(train)}"
         raise MisconfigurationException(
