@@ -1,5 +1,5 @@
 # Written by scripts/typing_stubs.py --write.
-from lightlib import accelerators as accelerators, callbacks as callbacks, checkpoint as checkpoint, cli as cli, distributed as distributed, errors as errors, evaluation as evaluation, experiment as experiment, fabric as fabric, launch as launch, loggers as loggers, losses as losses, optim as optim, paths as paths, precision as precision, profilers as profilers, samplers as samplers, strategies as strategies, testing as testing
+from lightlib import accelerators as accelerators, callbacks as callbacks, checkpoint as checkpoint, cli as cli, data as data, distributed as distributed, errors as errors, evaluation as evaluation, experiment as experiment, fabric as fabric, launch as launch, loggers as loggers, losses as losses, optim as optim, paths as paths, precision as precision, profilers as profilers, samplers as samplers, strategies as strategies, testing as testing
 from lightlib.callbacks.callback import Callback
 from lightlib.command.plot.inline import plot
 from lightlib.core.module.datamodule import DataModule, DataModule as LightningDataModule

@@ -59,6 +59,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("callbacks", MODULE),
         Row("checkpoint", MODULE),
         Row("cli", MODULE),
+        Row("data", MODULE),
         Row("distributed", MODULE),
         Row("errors", MODULE),
         Row("evaluation", MODULE),
@@ -165,6 +166,13 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("publish", "tools.publish"),
         Row("storage_url", "storage.mapping"),
         Row("verify", "tools.verbs"),
+    ),
+    "lightlib.data": (
+        Row("MixtureDataset", "datasets.mixture"),
+        Row("MixtureStream", "datasets.mixture"),
+        Row("document_mask", "datasets.rows"),
+        Row("pack", "datasets.packing"),
+        Row("padding_free_collate", "datasets.rows"),
     ),
     "lightlib.evaluation": (
         Row("Metric", "metric"),

@@ -28,6 +28,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "modules": "Plain models, several losses",
         "data": "Loaders, data modules, several loaders",
         "streams": "Streams of five libraries that resume at the sample, with any number of processes",
+        "mixtures": "Mixtures of data sets by weight, packed documents, masks, batches without padding",
         "samplers": "Samplers: class balance, lengths, streams",
         "optimization": "Optimizers, schedules, accumulation, clipping, manual optimization",
         "losses": "The loss of a language model without all of its scores at once",

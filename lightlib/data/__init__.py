@@ -1,1 +1,7 @@
-"""Data loaders: sharded over processes, resumed at the sample, seeded by it."""
+"""Data: loaders that are sharded and resume; mixtures and packed documents. Imported on first use."""
+
+from __future__ import annotations
+
+from lightlib import lazy
+
+__all__, __getattr__, __dir__ = lazy.exports(__name__)

@@ -1,0 +1,1 @@
+"""Data sets made of several: mixtures by weight, and documents packed to one length."""
