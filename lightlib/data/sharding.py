@@ -14,6 +14,7 @@ from lightlib import report
 from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.data.streams.adapter import adapter_of
+from lightlib.data.streams.loaders import with_dataset
 from lightlib.data.workers import users_own
 from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.watch.watch import Watch
@@ -191,13 +192,30 @@ def is_sharded_by_user(loader: Any, share: DataShard, name: str) -> bool:
                 f"{owner().loaders}use_distributed_sampler=False).",
             )
         return True
-    adapter = adapter_of(loader)
-    shards_itself = adapter is not None and adapter.shards_itself(loader)
-    if getattr(data, "_distributed", None) is None and not shards_itself:
+    if not _shards_itself(loader, name):
         return False
     class_name = type(loader if data is None else users_own(data)).__name__
     report.info_once(f"{name.capitalize()} data: {class_name} shards itself, so lightlib does not shard it again.")
     return True
+
+
+def _shards_itself(loader: Any, name: str) -> bool:
+    """Whether the data set of a loader shards itself; a mixture or a packed stream does if its streams do."""
+    data, adapter = getattr(loader, "dataset", None), adapter_of(loader)
+    streams = getattr(data, "underlying_streams", None)
+    if streams is None:
+        return getattr(data, "_distributed", None) is not None or (
+            adapter is not None and adapter.shards_itself(loader)
+        )
+    found = {_shards_itself(with_dataset(loader, one), name): type(one).__name__ for one in streams}
+    if len(found) > 1:
+        raise MisconfigurationException(
+            f"The {name} data are a {type(data).__name__} of a {found[True]}, which shards itself, and of a "
+            f"{found[False]}, which does not.",
+            expected="that all sources shard themselves, or none.",
+            fix="the streams of one library, or without its splitting by rank.",
+        )
+    return True in found
 
 
 def world_size_of(sampler: Any) -> int | None:

@@ -57,7 +57,7 @@ class MixtureDataset(Dataset[Any]):
         {'web': 1.3333333333333333, 'code': 1.3333333333333333}
     """
 
-    not_in_checkpoint = ("_epoch", "_orders", "_turns")
+    not_in_checkpoint = ("_data", "_epoch", "_orders", "_turns")
 
     def __new__(cls, sources: Any = (), weights: Any = None, **options: Any) -> Any:
         """Return a stream for sources that can only be iterated; without sources, an object to unpickle into."""

@@ -70,13 +70,13 @@ class Mapped(Dataset[int]):
 class Streamed(IterableDataset[int]):
     """The same as a stream; each worker reads its own shards."""
 
-    def __init__(self, place: Place) -> None:
-        self.data = Mapped(place)
+    def __init__(self, place: Place, first: int = 0, last: int = SHARDS) -> None:
+        self.data, self.shards = Mapped(place), range(first, last)
 
     def __iter__(self) -> Iterator[int]:
         worker = get_worker_info()
         first, step = (worker.id, worker.num_workers) if worker else (0, 1)
-        for number in range(first, SHARDS, step):
+        for number in self.shards[first::step]:
             yield from self.data.shard(number)
 
 
@@ -108,6 +108,47 @@ def torchdata_nodes(place: Place, workers: int) -> Any:
         node = nodes.ParallelMapper(nodes.SamplerWrapper(sampler), data.__getitem__, workers, method="thread")
     node = nodes.Mapper(nodes.Batcher(node, BATCH), default_collate)
     return nodes.Loader(node)
+
+
+def _halves(place: Place) -> Any:
+    from lightlib.data import MixtureDataset
+
+    return MixtureDataset([Streamed(place, 0, SHARDS // 2), Streamed(place, SHARDS // 2)])
+
+
+def mixture(place: Place, workers: int) -> Any:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    return StatefulDataLoader(_halves(place), BATCH, num_workers=workers)
+
+
+class Documents(IterableDataset[list[int]]):
+    """The same as documents of one token."""
+
+    def __init__(self, place: Place) -> None:
+        self.data = _halves(place)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return ([number] for number in self.data)
+
+    def state_dict(self) -> Any:
+        return self.data.state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        self.data.load_state_dict(state)
+
+
+def packed(place: Place, workers: int) -> Any:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    from lightlib.data import pack
+
+    rows = pack(Documents(place), 1, mode="best_fit", window=7)
+    return StatefulDataLoader(rows, BATCH, num_workers=workers, collate_fn=_ids_of_rows)
+
+
+def _ids_of_rows(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    return {"id": torch.cat([row["input_ids"] for row in rows])}
 
 
 def write_datasets(folder: Path) -> None:
@@ -260,7 +301,9 @@ class Library(NamedTuple):
 
 
 LIBRARIES = {
-    "torchdata": Library("torchdata", write_torchdata, (torchdata_map, torchdata_stream, torchdata_nodes, plain)),
+    "torchdata": Library(
+        "torchdata", write_torchdata, (torchdata_map, torchdata_stream, torchdata_nodes, plain, mixture, packed)
+    ),
     "datasets": Library("datasets", write_datasets, (datasets_map, datasets_stream, datasets_split, datasets_stateful)),
     "webdataset": Library("webdataset", write_webdataset, (webdataset, webdataset_torch)),
     "litdata": Library("litdata", write_litdata, (litdata,)),

@@ -8,19 +8,21 @@ import sys
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import ChainDataset, DataLoader, IterableDataset
 
 import lightlib as L
 from lightlib import registry, report
-from lightlib.data import training_source
-from lightlib.data.sharding import DataShard
+from lightlib.data import MixtureDataset, pack, training_source
+from lightlib.data.sharding import DataShard, is_sharded_by_user
 from lightlib.data.streams.adapter import StreamAdapter
 from lightlib.data.streams.hugging_face import HuggingFaceStreams
 from lightlib.data.streams.loaders import with_dataset
 from lightlib.data.train import TrainData
+from lightlib.errors import MisconfigurationException
 from tests.data.streams import libraries
 from tests.data.streams.libraries import BATCH, LIBRARIES, SAMPLES, Place
 from tests.data.streams.program import ids_in
+from tests.runs.bad_input import refused
 from tests.runs.modules import Seen
 
 ROUNDS = {2: 18, 3: 12}  # batches of each rank
@@ -146,6 +148,18 @@ def test_one_rank_takes_over(make):
     while not data.exhausted:
         rest.append(ids_in(next(data)))
     assert samples(first + rest) == list(range(SAMPLES))
+
+
+def test_mixtures_and_packed_streams_are_sharded_as_their_sources_are(registered):
+    registered(Shards)
+    make = lambda rank, size: DataLoader(MixtureDataset([Sharded(rank, size), Sharded(rank, size)]), BATCH)  # noqa: E731
+    (found,), _ = read_by_all(make, 2)
+    assert samples(found) == sorted([*range(SAMPLES)] * 2)
+    share = DataShard(0, 2, broadcast=lambda value: value, gather=lambda value: [value] * 2)
+    assert is_sharded_by_user(DataLoader(pack(Sharded(0, 2), 4)), share, "training")
+    mixed = DataLoader(pack(MixtureDataset([Sharded(0, 2), ChainDataset([])]), 4))
+    with refused(MisconfigurationException, "***of a Sharded, which shards itself, and of a ChainDataset***", "***", "***"):
+        is_sharded_by_user(mixed, share, "training")
 
 
 def test_a_stream_of_another_shard_is_warned_about(registered):
