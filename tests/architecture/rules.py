@@ -33,7 +33,7 @@ ORDER = (
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "callbacks.presets | callbacks.finetuning | callbacks.memory | callbacks.monitors",
     "callbacks.pruning | callbacks.records",
-    "samplers > data.datasets > data.streams > data",
+    "samplers > data.streams > data.datasets > data",
     "strategies.group > distributed > strategies.axes > strategies.axes.tensor",
     "strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values",

@@ -33,23 +33,24 @@ class Stream(IterableDataset):
 
 
 class Positioned(Stream):
-    """The same with a position, which counts the items that are read in all."""
+    """The same with a position. As in Hugging Face's streams, each pass of the epoch of a loaded state begins there."""
 
     def __init__(self, items):
         super().__init__(items)
-        self.at = self.first = self.read = 0
+        self.at, self.read, self.loaded = 0, [], {}
 
     def __iter__(self):
-        (self.at, self.first), order = (self.first, 0), self.order()
+        self.at, order = self.loaded.get("at", 0) if self.loaded.get("epoch") == self.epoch else 0, self.order()
         while self.at < len(order):
-            self.at, self.read = self.at + 1, self.read + 1
+            self.at += 1
+            self.read.append(self.at)
             yield self.items[order[self.at - 1]]
 
     def state_dict(self):
         return {"at": self.at, "epoch": self.epoch}
 
     def load_state_dict(self, state):
-        self.first, self.epoch = state["at"], state["epoch"]
+        self.loaded = state
 
 
 def documents(first, n=12):

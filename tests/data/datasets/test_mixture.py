@@ -9,8 +9,10 @@ from collections import Counter
 import pytest
 from torch.utils.data import IterableDataset
 
+from lightlib import registry
 from lightlib.data import MixtureDataset
 from lightlib.data.datasets.proportions import Proportions
+from lightlib.data.streams.adapter import StreamAdapter
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.data.datasets.loaders import Positioned, Stream
 from tests.runs.bad_input import refused
@@ -121,8 +123,29 @@ def test_a_stream_continues_at_its_position_also_within_a_mixture(kind, options)
         assert list(again) == complete[number:]
         assert again.source_epochs() == stream.source_epochs()
         if kind is Positioned and number == 29:
-            assert source.read <= 1, "nothing is read again"
+            assert len(source.read) <= 1, "nothing is read again"
         assert list(again) == complete, "the next epoch begins at the start"
+
+
+class LacksABuffer(StreamAdapter):
+    def keeps_position(self, loader):
+        return False
+
+
+def test_a_source_whose_state_is_not_exact_is_read_again():
+    registry.register("streams", "tests", LacksABuffer)
+    try:
+        source = Positioned(range(9))
+        stream = MixtureDataset([source, Positioned(range(9))])
+        samples = iter(stream)
+        first = [next(samples) for _ in range(8)]
+        assert [one["dataset"] for one in stream.state_dict()["sources"].values()] == [None, None]
+        stream.load_state_dict(stream.state_dict())
+        source.read.clear()
+        assert first + list(stream) == list(stream)
+        assert source.read[:5] == [1, 2, 3, 4, 5]
+    finally:
+        registry.unregister("streams", "tests")
 
 
 @pytest.mark.parametrize(
