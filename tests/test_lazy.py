@@ -14,8 +14,8 @@ from lightlib.index import MODULE, Row
 from tests.processes import programs
 
 PACKAGES = (
-    "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "evaluation", "experiment", "fabric",
-    "launch",
+    "accelerators", "callbacks", "checkpoint", "cli", "data", "distributed", "errors", "evaluation", "experiment",
+    "fabric", "launch",
     "loggers", "optim", "paths", "precision", "profilers", "samplers", "strategies", "testing",
 )  # fmt: skip
 
