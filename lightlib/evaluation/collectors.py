@@ -6,6 +6,8 @@ import copy
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from lightlib.core.metrics.torchmetric import (
 )
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.evaluation.exchange import compact
+from lightlib.evaluation.function_metric import FunctionMetric
 from lightlib.evaluation.metric import Metric
 from lightlib.evaluation.order import Sharding, in_order
 from lightlib.loggers.logger import number
@@ -159,12 +162,15 @@ def preds_and_target(batch: Any, outputs: Any) -> tuple[Any, Any]:
 
     Predictions and targets are ``outputs["preds"]`` and ``outputs["target"]``; or `outputs` is a pair of them; or it is
     a tensor of predictions (or has "preds" alone), and the batch is ``(inputs, targets)``; or they are
-    ``outputs["logits"]`` and ``batch["labels"]``, as with models of transformers.
+    ``outputs["logits"]`` and ``batch["labels"]``, as with models of transformers. An object's attributes count as the
+    entries of a dict.
 
     Raises:
         MisconfigurationException: They are somewhere else.
     """
     labelled = isinstance(batch, (tuple, list)) and len(batch) >= 2
+    if not isinstance(outputs, (Mapping, Tensor, tuple, list)) and hasattr(outputs, "__dict__"):
+        outputs = vars(outputs)
     if isinstance(outputs, Mapping) and "preds" in outputs:
         if "target" in outputs:
             return outputs["preds"], outputs["target"]
@@ -192,13 +198,16 @@ def collectors_of(metrics: Any, inputs: Inputs, owner: str = "MetricCallback") -
         ArgumentTypeError: Something else.
         MisconfigurationException: There is none, or two with one name.
     """
-    items = [(None, metrics)] if isinstance(metrics, Metric) or is_metric(metrics) else _items(metrics, owner)
+    single = isinstance(metrics, Metric | FunctionType | MethodType | partial) or is_metric(metrics)
+    items = [(None, metrics)] if single else _items(metrics, owner)
     if not items:
         raise MisconfigurationException(f"{owner} got no metric.", expected="one or several.", fix=_FIX)
     found: list[MetricCollector] = []
     for given, metric in items:
         if isinstance(metric, Metric) and given is None:
             found.append(ProcessMetricCollector(metric))
+        elif isinstance(metric, FunctionType | MethodType | partial) and given is None:
+            found.append(ProcessMetricCollector(FunctionMetric(metric, inputs)))
         elif is_metric(metric):
             found.append(TorchMetricCollector(str(given or name_of(metric)), metric, inputs))
         else:
@@ -244,6 +253,7 @@ def _no_metric(metric: Any, name: str | None, owner: str) -> ArgumentTypeError:
         fix = _FIX
     return ArgumentTypeError(
         f"{owner} got {shown(metric)}" + (f" named {name!r}." if name is not None else "."),
-        expected="metrics of torchmetrics, by name if wanted, and instances of lightlib.evaluation.Metric.",
+        expected="metrics of torchmetrics, by name if wanted, instances of lightlib.evaluation.Metric, or a "
+        "function of all predictions and targets.",
         fix=fix,
     )

@@ -33,8 +33,9 @@ class MetricCallback(Callback):
 
     Args:
         metrics: One or several: metrics of torchmetrics, in a dict from names or with the name of their class
-            ("accuracy"), a MetricCollection, and instances of :class:`Metric`. They are templates: the callback updates
-            copies of torchmetrics.
+            ("accuracy"), a MetricCollection, instances of :class:`Metric`, and functions such as `compute_metrics` of
+            transformers, which get all `predictions` and `label_ids` as arrays. They are templates: the callback
+            updates copies of torchmetrics.
         stages: ``"train"``, ``"val"`` (which is `trainer.validate` as well) and ``"test"``. Default: ``"val"``.
         inputs: A function of the batch and the output of the step that returns the arguments of `update`: a tuple, or a
             dict of keyword arguments. Default: the predictions and targets, which the step returns as
