@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torch import distributed, nn
+from torch import nn
 
 from lightlib.errors import MisconfigurationException, check_number, check_type, nearest, wrong_type
 
@@ -187,12 +187,12 @@ def _parameters(module: nn.Module) -> list[_Parameter]:
     held = list(found.values())
     trainer = getattr(module, "_trainer", None)
     order: list[str] = [] if trainer is None else getattr(trainer.strategy, "names", [])
-    if {*order} <= {name for one in held for name in one.names}:
+    if trainer is None or {*order} <= {name for one in held for name in one.names}:
         return held
-    gathered: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(gathered, [replace(one, value=None) for one in held])
+    gathered = trainer.strategy.collectives.all_gather_object([replace(one, value=None) for one in held])
     by_name = {one.names[0]: one for rank in gathered for one in rank} | {one.names[0]: one for one in held}
-    return [replace(by_name[name], last=i) for i, name in enumerate(order)]
+    # A simulation of one process lacks those of the rest.
+    return [replace(by_name[name], last=i) for i, name in enumerate(order) if name in by_name]
 
 
 def _hidden(parameters: Sequence[_Parameter]) -> set[str]:

@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -278,3 +279,12 @@ class TestWrongArguments:
             make()
         assert "Expected: " in str(caught.value)
         assert "Fix: " in str(caught.value)
+
+
+def test_a_pipeline_with_groups_is_planned():
+    sizes = [6, 8, 8, 8, 3]
+    net = nn.Sequential(*(nn.Linear(size, after) for size, after in pairwise(sizes)))
+    module = Net(factory, net=net)
+    found = L.plan(module, batches(1)[0], devices=2, memory=10**9, strategies=["pipeline"])
+    (cost,) = found.rows
+    assert (cost.source, cost.fits) == ("simulated", True)
