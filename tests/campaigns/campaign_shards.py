@@ -26,7 +26,7 @@ from lightlib.checkpoint.storage.label import Label
 from tests.checkpoint.directory.writers import in_threads
 
 Shapes = dict[str, tuple[int, ...]]
-ROOM = 64  # MiB that a rank may hold in addition to its shard: the index, blocks of bytes, one tensor
+ROOM = 80  # MiB that a rank may hold in addition to its shard: the index, blocks of bytes, one tensor
 
 
 def shapes_of(layers: int, width: int, hidden: int, words: int) -> Shapes:
