@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import dtensor_type
-from lightlib.checkpoint.storage.content import AVERAGED, TRAINED
+from lightlib.checkpoint.storage.content import AVERAGED, FROZEN, TRAINED
 from lightlib.errors import CheckpointError, few
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-FROZEN: Final = "frozen_weights"  # the entry of a checkpoint that names the weights which it leaves out
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 Gather = Callable[[Any], Sequence[Any]]
 Digest = list[Any]  # the name of the dtype, the shape, and the hash of the bytes

@@ -206,6 +206,21 @@ def test_in_another_precision_the_rounded_values_count(tmp_path):
     assert not torch.equal(module.net[0].weight, network()[0].weight)
 
 
+def test_tools_name_and_keep_what_is_left_out(tmp_path):
+    callback = saver(tmp_path)
+    fit(tmp_path, callback)
+    path = callback.best_model_path
+    assert "2 frozen weights" in str(checkpoint.inspect(path))
+    for other in (checkpoint.publish(path, tmp_path / "released"), str(tmp_path / "moved.ckpt")):
+        if other.endswith("moved.ckpt"):
+            checkpoint.convert(path, other, "file", prefix="model.")
+            assert "model.net.0.weight" in checkpoint.load(other)["frozen_weights"]["tensors"]
+        else:
+            assert_by_hand(plain.Net.load_from_checkpoint(other, net=adapted().net))
+    with pytest.warns(PossibleUserWarning, match="leaves out 2 frozen weights"):
+        checkpoint.export(path, tmp_path / "weights.safetensors")
+
+
 def test_nothing_is_frozen(tmp_path):
     with pytest.warns(PossibleUserWarning, match="no parameter of the module is frozen"):
         fit(tmp_path, saver(tmp_path), module=plain.Net(momentum), max_epochs=1)

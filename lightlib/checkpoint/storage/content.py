@@ -11,6 +11,7 @@ OURS: Final = "lightlib"
 CALLBACK_TENSORS: Final = "callback_tensors"  # within it
 TRAINED: Final = "current_model_state"  # the weights that are trained, where "state_dict" holds their average
 AVERAGED: Final = "average_model_state"  # the average, where "state_dict" holds the weights that are trained
+FROZEN: Final = "frozen_weights"  # the weights that a checkpoint leaves out, with their checksums
 SHARDED: Final = (
     "state_dict",
     TRAINED,

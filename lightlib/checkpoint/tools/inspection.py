@@ -14,7 +14,7 @@ from lightlib.checkpoint.determined import from_determined
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.lightning_upgrades import upgraded
 from lightlib.checkpoint.storage import filesystem
-from lightlib.checkpoint.storage.content import lightlib_state
+from lightlib.checkpoint.storage.content import FROZEN, lightlib_state
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 from lightlib.report import MASK, is_secret
@@ -68,6 +68,7 @@ class Inspection:
         tensors: The weights: shape, dtype and bytes by name.
         hyperparameters, datamodule_hyperparameters: Values whose names look like secrets are masked.
         callbacks: The callbacks whose states it has.
+        left_out: Frozen weights that it does not have, because the module or a file has them.
     """
 
     path: str
@@ -89,6 +90,7 @@ class Inspection:
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     datamodule_hyperparameters: dict[str, Any] = field(default_factory=dict)
     callbacks: tuple[str, ...] = ()
+    left_out: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON supports."""
@@ -112,6 +114,8 @@ class Inspection:
             how.insert(0, plural(self.world_size, "process", "processes"))
         if any(how):
             yield "written by", ", ".join(shown_name(text) for text in how if text)
+        if self.left_out:
+            yield "left out", f"{plural(self.left_out, 'frozen weight')}, which the module or its source has"
         yield "resume", "yes" if self.resumable else "no: it has only weights (load_from_checkpoint)"
         yield from _under("parts", _columns([_row(part) for part in self.parts]))
         largest = sorted(self.tensors.items(), key=lambda item: (-item[1].bytes, item[0]))[:_LARGEST]
@@ -199,6 +203,7 @@ def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Ins
         world_size=ours.get("world_size"),
         resumable=all(name in content for name in _TO_RESUME),
         parts=tuple(_part(str(name), part) for name, part in content.items() if _is_state(name, part)),
+        left_out=len((content.get(FROZEN) or {}).get("tensors") or ()),
         tensors={str(name): _info(value) for name, value in content["state_dict"].items() if _is_tensor(value)},
         hyperparameters=_mapped(_masked, dict(content.get("hyper_parameters") or {})),
         datamodule_hyperparameters=_mapped(_masked, dict(content.get("datamodule_hyper_parameters") or {})),

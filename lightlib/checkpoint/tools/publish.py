@@ -10,6 +10,7 @@ from typing import BinaryIO
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import FROZEN
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.tools.verbs import load
 from lightlib.errors import CheckpointError, MisconfigurationException, wrong_type
@@ -65,7 +66,7 @@ def publish(
             expected=f"one of {', '.join(map(repr, sorted(map(str, content))))}.",
             fix='publish(source, target, keys=("state_dict",))',
         )
-    kept = {key: content[key] for key in keys}
+    kept = {key: content[key] for key in (*keys, *([FROZEN] if FROZEN in content else []))}
     # Without the run and its position, so that the same weights make the same bytes, and the same name.
     data = archive.to_bytes(kept, Label(weights_only="optimizer_states" not in kept))
     stem = os.fspath(target) if target is not None else old.rstrip("/" + os.sep)

@@ -16,10 +16,10 @@ from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.file import archive, hdf5, safetensors
 from lightlib.checkpoint.file.records import SharedReader, layout
 from lightlib.checkpoint.storage import filesystem
-from lightlib.checkpoint.storage.content import OURS
+from lightlib.checkpoint.storage.content import FROZEN, OURS
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.tools.inspection import plural, size_text
-from lightlib.errors import CheckpointWriteError, MisconfigurationException, UnknownNameError, closest
+from lightlib.errors import CheckpointWriteError, MisconfigurationException, UnknownNameError, closest, few
 from lightlib.tree import map_tensors
 
 FORMATS = ("file", "directory", "safetensors")
@@ -169,6 +169,9 @@ def convert(
     content = load(old, "cpu", trust)
     if prefix:
         content["state_dict"] = {f"{prefix}{name}": value for name, value in content["state_dict"].items()}
+        if FROZEN in content:
+            left_out = {f"{prefix}{name}": value for name, value in content[FROZEN]["tensors"].items()}
+            content[FROZEN] = {**content[FROZEN], "tensors": left_out}
     formats.save(content, new, label_in(content), wanted, alone=True)
     return None
 
@@ -240,6 +243,12 @@ def export(
     formats.kind_of(old)  # raises if it is missing
     _check_target(old, new, overwrite, "file")
     content = load(old, "cpu", trust)
+    if left_out := (content.get(FROZEN) or {}).get("tensors"):
+        report.warn(
+            f"{old!r} leaves out {len(left_out)} frozen weights ({few(list(left_out))}), which {new!r} lacks as well.\n"
+            "  Fix: load it with load_from_checkpoint, and save the state_dict of the module.",
+            report.PossibleUserWarning,
+        )
     state = content["state_dict"]
     omitted = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
     if omitted:
