@@ -16,7 +16,7 @@ from tests.processes import programs
 PACKAGES = (
     "accelerators", "callbacks", "checkpoint", "cli", "data", "distributed", "errors", "evaluation", "experiment",
     "fabric", "launch",
-    "loggers", "optim", "paths", "precision", "profilers", "samplers", "strategies", "testing",
+    "loggers", "losses", "optim", "paths", "precision", "profilers", "samplers", "strategies", "testing",
 )  # fmt: skip
 
 

@@ -107,13 +107,14 @@ class PublishAdapter(Callback):
     ends by an exception or a signal publishes nothing.
 
     Args:
-        dirpath: The folder. Files of an earlier adapter in it are replaced.
+        dirpath: The folder. Files of an earlier adapter in it are replaced. Default: ``adapter`` in the folder of the
+            checkpoint.
         monitor: The metric of the `ModelCheckpoint`, if there are several. Default: the first one.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.
         MisconfigurationException: When `fit` begins: there is no such `ModelCheckpoint`; when training begins: the
-            module does not have exactly one model of peft.
+            module does not have exactly one model of peft, or the folder is remote.
         CheckpointError: When `fit` ends: the checkpoint cannot be read.
 
     Example:
@@ -124,12 +125,12 @@ class PublishAdapter(Callback):
     priority = "lowest"
     after_module = True
 
-    def __init__(self, dirpath: str | os.PathLike[str], monitor: str | None = None) -> None:
+    def __init__(self, dirpath: str | os.PathLike[str] | None = None, monitor: str | None = None) -> None:
         super().__init__()
-        check_type("PublishAdapter", "dirpath", dirpath, str | os.PathLike, "a folder", "'released/adapter'")
+        check_type("PublishAdapter", "dirpath", dirpath, str | os.PathLike | None, "a folder", "'released/adapter'")
         if monitor is not None:
             check_monitor("PublishAdapter", monitor)
-        self.dirpath, self.monitor = str(absolute(dirpath)), monitor
+        self.dirpath, self.monitor = absolute(dirpath), monitor
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         if stage == "fit" and not trainer.fast_dev_run:
@@ -137,20 +138,29 @@ class PublishAdapter(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         _model_of_peft(pl_module)
+        folder = self.dirpath or saver_for(trainer, "PublishAdapter", self.monitor, compares=False).dirpath
+        if folder is not None and filesystem.is_remote(folder):
+            raise MisconfigurationException(
+                f"PublishAdapter writes to {folder!r}.",
+                expected="a local folder: peft writes the files itself.",
+                fix="PublishAdapter('adapter')",
+            )
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.fast_dev_run:
             return
         _, path = _best(trainer, "PublishAdapter", self.monitor)
         if path:
-            on_rank_zero(trainer, partial(self._write, pl_module, path), LightlibError)
-            report.info(f"Published: {self.dirpath!r}.")
+            folder = self.dirpath or os.path.join(os.path.dirname(path), "adapter")
+            on_rank_zero(trainer, partial(self._write, pl_module, path, folder), LightlibError)
+            report.info(f"Published: {folder!r}.")
 
-    def _write(self, module: Module, path: str) -> None:
+    @staticmethod
+    def _write(module: Module, path: str, folder: str) -> None:
         prefix, model = _model_of_peft(module)
         weights = read_tensors(formats.load(path, "cpu")["state_dict"])
         own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-        model.save_pretrained(self.dirpath, state_dict=own)
+        model.save_pretrained(folder, state_dict=own)
 
 
 def _model_of_peft(module: Module) -> tuple[str, Any]:

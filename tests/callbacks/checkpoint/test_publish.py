@@ -9,9 +9,10 @@ import stat
 
 import pytest
 import torch
+from torch import nn
 
 import lightlib as L
-from lightlib.callbacks import PublishCheckpoint
+from lightlib.callbacks import PublishAdapter, PublishCheckpoint
 from lightlib.checkpoint import formats, inspect
 from lightlib.checkpoint.tools.command import main
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, MisconfigurationException
@@ -102,3 +103,41 @@ class TestPublish:
         assert "has no entry 'nothing'" in capsys.readouterr().err
         with pytest.raises(CheckpointError, match="There is no checkpoint"):
             L.checkpoint.publish(tmp_path / "missing.ckpt")
+
+
+class Adapted(nn.Sequential):
+    """Stands for a model of peft; docs/how-to/peft.md runs with the package."""
+
+    __module__ = "peft.peft_model"
+
+    def save_pretrained(self, folder, state_dict):
+        os.makedirs(folder)
+        torch.save(state_dict, os.path.join(folder, "adapter.pt"))
+
+
+class TestAdapter:
+    @pytest.mark.parametrize("options", [{}, {"dirpath": "adapter"}, {"format": "directory"}], ids=str)
+    def test_the_weights_are_the_best(self, tmp_path, monkeypatch, options):
+        monkeypatch.chdir(tmp_path)
+        where = [options.pop("dirpath")] if "dirpath" in options else []
+        module = Net()
+        module.net = Adapted(*module.net)
+        fit(tmp_path, saver(tmp_path, **options), PublishAdapter(*where), module=module)
+        found = torch.load(tmp_path / "adapter/adapter.pt")
+        assert all(torch.equal(value, found[name]) for name, value in by_hand(2).items())
+
+    @pytest.mark.parametrize(
+        ("arguments", "layers", "text"),
+        [([], nn.Sequential, "finds 0 models of peft"), (["memory://adapter"], Adapted, "a local folder")],
+    )
+    def test_refused(self, tmp_path, arguments, layers, text):
+        module = Net()
+        module.net = layers(*module.net)
+        with pytest.raises(MisconfigurationException, match=text):
+            fit(tmp_path, saver(tmp_path), PublishAdapter(*arguments), module=module)
+
+    def test_wrong_arguments(self, tmp_path):
+        with pytest.raises(ArgumentTypeError, match="dirpath=3"):
+            PublishAdapter(3)
+        with pytest.raises(MisconfigurationException, match="finds no ModelCheckpoint"):
+            fit(tmp_path, PublishAdapter(), enable_checkpointing=False)
