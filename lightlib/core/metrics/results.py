@@ -354,13 +354,15 @@ class Results:
                 state |= {"attribute": slot.attribute, "metric": metric_state(slot.metric)}
             slots.append(state)
         return {"slots": slots, "callback": {name: exact_tensor(v) for name, v in self._callback.items()},
-                "logged": dict(self._logged), "bar": dict(self._bar),
+                "logged": dict(self._logged), "bar": dict(self._bar), "ended": self.train.epoch_end,
                 "sizes": dict(self.train.sizes.chosen)}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any], metric_at: Callable[[str], Any]) -> None:
         """Restore the sums; `metric_at` finds torchmetrics by their attribute."""
         self._callback, self._logged, self._bar = (dict(state.get(of, {})) for of in ("callback", "logged", "bar"))
         self.train.sizes.choose(state.get("sizes", {}))
+        if state.get("ended"):  # the run ended within the epoch
+            self.train.end_epoch()
         for saved in state["slots"]:
             slot = Slot.from_state(saved["name"], saved)
             if "metric" in saved:

@@ -144,7 +144,8 @@ class Slot:
 
     def state_dict(self) -> dict[str, Any]:
         self.fold()
-        return {name: getattr(self, name) for name in ("suffix", "is_double", *_FLAGS, *_SUMS)}
+        reduced = {"value": self.value} if self.shared and self.metric is None else {}
+        return {name: getattr(self, name) for name in ("suffix", "is_double", *_FLAGS, *_SUMS)} | reduced
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
@@ -152,6 +153,7 @@ class Slot:
         flags = (state[flag] for flag in _FLAGS)
         slot = cls(name, state["suffix"], *flags, **sums)
         slot.is_double = bool(state.get("is_double"))
+        slot.value, slot.shared = state.get("value"), "value" in state
         return slot
 
     def clear(self) -> None:
@@ -199,6 +201,9 @@ class Table:
         """Return the attributes of the module that hold the torchmetrics, which are reset when the stage ends."""
         return sorted({slot.attribute for slot in self.slots.values() if slot.attribute is not None})
 
+    def begin_epoch(self) -> None:
+        self.epoch_end = False
+
     def end_epoch(self) -> None:
         self.epoch_end = True
 
@@ -212,7 +217,8 @@ class Table:
     def clear(self) -> None:
         for slot in self.slots.values():
             slot.clear()
-        self.epoch_end, self.batch = False, None
+        self.begin_epoch()
+        self.batch = None
 
     def use_batch(self, batch: Any) -> None:
         """Weight logged values by the size of this batch."""

@@ -190,6 +190,7 @@ class Run:
             data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
         self.optimization.window.begin_epoch()
         self.step_check.begin_epoch()
+        self.results.train.begin_epoch()
         self.results.train.sizes.expect(*full_batches(data.loaded.combined, data.loaded.is_single))
         self.plan = self.replan(data.num_batches)
         self.unfinished.complete()

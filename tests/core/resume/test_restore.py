@@ -11,12 +11,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from lightlib.callbacks import EarlyStopping
+from lightlib.callbacks import EarlyStopping, LambdaCallback
 from lightlib.callbacks.callback import Callback
 from lightlib.core.resume.options import Resume
 from lightlib.core.trainer import Trainer
 from lightlib.errors import CheckpointError, MisconfigurationException
-from tests.runs.modules import Seen
+from tests.processes.ranks import ranks
+from tests.runs import plain
+from tests.runs.modules import LogsLoss, Seen
 from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
 from tests.runs.resumable import Everything, SaveAtStep, SavesEverywhere, fresh, loaders, run, trainer_for
 
@@ -320,3 +322,35 @@ class TestRegressions:
         whole, first = run(), run(interrupt=True)
         assert len(first) == 8
         assert first + run(ckpt_path=tmp_path / "checkpoints" / "interrupted.ckpt") == whole
+
+
+def _ended(rank, max_steps, file, ckpt_path=None, **arguments):
+    torch.manual_seed(0)
+    module, save = (
+        LogsLoss(on_step=True, on_epoch=True, sync_dist=True),
+        lambda trainer, _: trainer.save_checkpoint(file),
+    )
+    callbacks = [LambdaCallback(on_train_end=save)]
+    trainer = quiet_trainer(max_steps=max_steps, max_epochs=-1, callbacks=callbacks, **arguments)
+    trainer.fit(module, plain.batches(6, seed=rank), ckpt_path=ckpt_path)
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+def test_the_metrics_of_an_epoch_that_a_limit_ended(tmp_path):
+    """A run that continues at its end has the value of the epoch, and one that trains on that of more batches."""
+    ended, longer = _ended(0, 4, tmp_path / "4.ckpt"), _ended(0, 5, tmp_path / "5.ckpt")
+    assert ended["loss"] == ended["loss_epoch"] != ended["loss_step"]
+    assert _ended(0, 4, tmp_path / "again.ckpt", tmp_path / "4.ckpt") == ended
+    assert _ended(0, 5, tmp_path / "again.ckpt", tmp_path / "4.ckpt") == longer
+
+
+def _in_two_ranks(rank, root):
+    files = [f"{root}/{name}.ckpt" for name in ("4", "again")]
+    ddp = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
+    return [_ended(rank, 4, files[0], **ddp), _ended(rank, 4, files[1], files[0], **ddp)]
+
+
+@pytest.mark.processes
+def test_the_reduced_metrics_of_an_epoch_that_a_limit_ended(tmp_path):
+    for ended, resumed_at_its_end in ranks(2, _in_two_ranks, str(tmp_path)):
+        assert resumed_at_its_end == ended
