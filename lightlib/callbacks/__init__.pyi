@@ -10,8 +10,8 @@ from lightlib.callbacks.checkpoint.on_exception_checkpoint import OnExceptionChe
 from lightlib.callbacks.checkpoint.publish import PublishAdapter, PublishCheckpoint
 from lightlib.callbacks.checkpoint.ray_train_report import RayTrainReport
 from lightlib.callbacks.checkpoint.restore_best import RestoreBest
+from lightlib.callbacks.data_counter import DataCounter
 from lightlib.callbacks.early_stopping import EarlyStopping
-from lightlib.callbacks.empty_cache import EmptyCache
 from lightlib.callbacks.finetuning.backbone import BackboneFinetuning
 from lightlib.callbacks.finetuning.base import BaseFinetuning
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
@@ -19,6 +19,7 @@ from lightlib.callbacks.lambda_callback import LambdaCallback
 from lightlib.callbacks.lr_monitor import LearningRateMonitor
 from lightlib.callbacks.memory.channels_last import ChannelsLast
 from lightlib.callbacks.memory.efficient_conv_bn import EfficientConvBN
+from lightlib.callbacks.memory.empty_cache import EmptyCache
 from lightlib.callbacks.memory.optimizer_in_backward import OptimizerInBackward
 from lightlib.callbacks.moments import end_of_epoch, every_n_epochs, every_n_inner_iters, every_n_train_iters, is_last_train_epoch, is_last_train_iter
 from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
@@ -52,4 +53,4 @@ from lightlib.callbacks.timer import Timer
 from lightlib.tuner.batch_size_finder import BatchSizeFinder
 from lightlib.tuner.learning_rate_finder import LearningRateFinder
 from lightlib.tuner.learning_rate_scaler import LearningRateScaler
-__all__ = ['BackboneFinetuning', 'BaseFinetuning', 'BasePredictionWriter', 'BatchSizeFinder', 'BatchSummary', 'Callback', 'ChannelsLast', 'Checkpoint', 'CheckpointGC', 'DeviceStatsMonitor', 'EMAWeightAveraging', 'EarlyStopping', 'EfficientConvBN', 'EmptyCache', 'EnvironmentRecord', 'EpochMonitor', 'ExpectedMetrics', 'GradientAccumulationScheduler', 'History', 'LambdaCallback', 'LearningRateFinder', 'LearningRateMonitor', 'LearningRateScaler', 'LossScaleMonitor', 'MetricPrinter', 'ModelCheckpoint', 'ModelPruning', 'ModelSummary', 'MoveModulesToDevice', 'NormMonitor', 'OnExceptionCheckpoint', 'OptimizerInBackward', 'PlainProgressBar', 'PreciseBN', 'PrintProgress', 'ProgressBar', 'PublishAdapter', 'PublishCheckpoint', 'RankLogFiles', 'RankMetricFiles', 'RayTrainReport', 'RestoreBest', 'RichModelSummary', 'RichProgressBar', 'RichProgressBarTheme', 'RunConfigRecord', 'SpikeDetection', 'StochasticWeightAveraging', 'SyncBuffers', 'TQDMProgressBar', 'TerminateOnNaN', 'ThroughputMonitor', 'TimedProgressBar', 'Timer', 'WeightAveraging', 'default_progress_bar', 'end_of_epoch', 'every_n_epochs', 'every_n_inner_iters', 'every_n_train_iters', 'is_last_train_epoch', 'is_last_train_iter']
+__all__ = ['BackboneFinetuning', 'BaseFinetuning', 'BasePredictionWriter', 'BatchSizeFinder', 'BatchSummary', 'Callback', 'ChannelsLast', 'Checkpoint', 'CheckpointGC', 'DataCounter', 'DeviceStatsMonitor', 'EMAWeightAveraging', 'EarlyStopping', 'EfficientConvBN', 'EmptyCache', 'EnvironmentRecord', 'EpochMonitor', 'ExpectedMetrics', 'GradientAccumulationScheduler', 'History', 'LambdaCallback', 'LearningRateFinder', 'LearningRateMonitor', 'LearningRateScaler', 'LossScaleMonitor', 'MetricPrinter', 'ModelCheckpoint', 'ModelPruning', 'ModelSummary', 'MoveModulesToDevice', 'NormMonitor', 'OnExceptionCheckpoint', 'OptimizerInBackward', 'PlainProgressBar', 'PreciseBN', 'PrintProgress', 'ProgressBar', 'PublishAdapter', 'PublishCheckpoint', 'RankLogFiles', 'RankMetricFiles', 'RayTrainReport', 'RestoreBest', 'RichModelSummary', 'RichProgressBar', 'RichProgressBarTheme', 'RunConfigRecord', 'SpikeDetection', 'StochasticWeightAveraging', 'SyncBuffers', 'TQDMProgressBar', 'TerminateOnNaN', 'ThroughputMonitor', 'TimedProgressBar', 'Timer', 'WeightAveraging', 'default_progress_bar', 'end_of_epoch', 'every_n_epochs', 'every_n_inner_iters', 'every_n_train_iters', 'is_last_train_epoch', 'is_last_train_iter']

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import lazy, report
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import MisconfigurationException, UnknownNameError, check_word, wrong_type, wrong_value
+from lightlib.callbacks.durations import seconds
+from lightlib.errors import UnknownNameError, check_word
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -26,13 +26,13 @@ class Timer(Callback):
     `min_epochs` and `min_steps` is decided by the Trainer.
 
     Args:
-        duration: The limit: ``"DD:HH:MM:SS"`` (which is added up: 65 seconds are a minute and five), a `timedelta` or
-            its arguments as a dict. None: only measure.
+        duration: The limit: ``"12h"`` (or d, min, s), ``"DD:HH:MM:SS"`` (which is added up: 65 seconds are a minute and
+            five), a `timedelta` or its arguments as a dict. None: only measure.
         interval: Look at the clock after every "step" or every "epoch".
         verbose: Print when the time is up.
 
     Raises:
-        MisconfigurationException: A string of another form, or a negative duration.
+        MisconfigurationException: A text of another form, or a negative duration.
         ArgumentTypeError: `duration` has another type.
         UnknownNameError: `interval` or a stage is something else.
 
@@ -49,7 +49,7 @@ class Timer(Callback):
     ) -> None:
         super().__init__()
         check_word("Timer", "interval", interval, ("step", "epoch"))
-        self.duration = _seconds(duration)
+        self.duration = None if duration is None else seconds("Timer", "duration", duration)
         self.interval = interval
         self.verbose = verbose
         self._start: dict[str, float] = {}
@@ -148,34 +148,6 @@ def _checked(stage: str) -> str:
     if stage not in _STAGES:
         raise UnknownNameError("stage", stage, _STAGES, fix='Timer.time_elapsed("train")')
     return stage
-
-
-def _seconds(duration: str | timedelta | Mapping[str, float] | None) -> float | None:
-    if duration is None:
-        return None
-    length: object = duration
-    if isinstance(duration, str):
-        match = re.fullmatch(r"(\d+):(\d+):(\d+):(\d+)", duration.strip())
-        if match is None:
-            expected = 'days, hours, minutes and seconds as "DD:HH:MM:SS"'
-            raise wrong_value("Timer", "duration", duration, expected, '"00:12:00:00"')
-        days, hours, minutes, seconds = map(int, match.groups())
-        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    elif isinstance(duration, Mapping):
-        try:
-            length = timedelta(**duration)
-        except TypeError as error:
-            raise MisconfigurationException(
-                f"Timer(duration={dict(duration)!r}): {error}.",
-                expected="numbers for the arguments of datetime.timedelta.",
-                fix='Timer({"hours": 12})',
-            ) from error
-    if not isinstance(length, timedelta):
-        expected = '"DD:HH:MM:SS", a timedelta, or its arguments as a dict'
-        raise wrong_type("Timer", "duration", duration, expected, "timedelta(hours=12)")
-    if length < timedelta(0):
-        raise wrong_value("Timer", "duration", duration, "a duration that is not negative", "timedelta(hours=12)")
-    return length.total_seconds()
 
 
 if not TYPE_CHECKING:

@@ -14,6 +14,7 @@ import torch
 from lightlib import report
 from lightlib.callbacks.averaging.schedule_free import schedule_free
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.data_counter import counter_of
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
 from lightlib.callbacks.monitored import monitors_of
 from lightlib.callbacks.prediction_writer import BasePredictionWriter
@@ -416,6 +417,8 @@ class Builder:
             strategy.divides_parameters,
         )
         check_schedulers(module, configs)
+        if any(config.interval in ("sample", "token") for config in configs):
+            counter_of(self.callbacks, "A schedule has an interval in samples or tokens")
         if settings.limit_val_batches and self.sources["val"] is None and overrides(module, Module, "validation_step"):
             refuse_unvalidated(module, monitors_of((), configs))
         optimizers = [strategy.optimizer(optimizer) for optimizer in given]

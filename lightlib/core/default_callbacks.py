@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from lightlib.callbacks.durations import Duration
 from lightlib.callbacks.timer import Timer
 from lightlib.core.check import check_callbacks
 from lightlib.core.run.hooks import in_priority
@@ -61,6 +62,10 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
         if timer is not None:
             raise _contradiction(f"max_time={arguments['max_time']!r}", timer)
         callbacks.insert(0, Timer(timedelta(seconds=settings.max_time)))
+    durations = (settings.max_duration, settings.validate_each, *(getattr(one, "every", None) for one in callbacks))
+    counted = any(isinstance(each, Duration) and each.unit in ("st", "ba", "sp", "tok") for each in durations)
+    if counted and not any(isinstance(callback, known.DataCounter) for callback in callbacks):
+        callbacks.insert(0, known.DataCounter())
     return in_priority(callbacks)
 
 

@@ -98,17 +98,17 @@ class Trainer:
         min_epochs: No early stop before this many epochs, nor before `min_steps`.
         max_steps: Optimizer steps. Default -1: no limit.
         min_steps: No early stop before this many optimizer steps.
-        max_time: ``"DD:HH:MM:SS"``, a timedelta or a dict of its arguments.
+        max_time: ``"2h"``, ``"DD:HH:MM:SS"``, a timedelta or a dict of its arguments.
+        max_duration: A limit as text: ``"10ep"``, ``"100st"``, ``"500ba"``, ``"1e6sp"``, ``"1e9tok"`` or ``"2h"``.
         limit_train_batches: Per epoch; an int is a number of batches, a float a fraction of them. Default 1.0.
         limit_val_batches: The same for validation.
         limit_test_batches: The same for testing.
         limit_predict_batches: The same for prediction.
         overfit_batches: Train and validate on this many batches (int) or this fraction (float), in order. Default 0.0.
-        val_check_interval: A float is a fraction of an epoch, an int a number of batches, a duration wall time.
-            Default 1.0: at the end of the epoch.
+        val_check_interval: A float is a fraction of an epoch, an int a number of batches, a time wall time, another
+            text as in `max_duration`. Default 1.0: at the end of the epoch.
         check_val_every_n_epoch: Default 1. None counts `val_check_interval` across epochs. Pairs change it:
-            ``[(0, 1), (10, 5)]`` validates each of the first nine epochs, then the 10th, 15th, …; ``[(5, 1)]`` begins
-            with the fifth. With None, `val_check_interval` takes such pairs in batches.
+            ``[(0, 1), (10, 5)]`` is the first nine, then the 10th, 15th, …. None takes such pairs in batches there.
         val_check_at_end: Also validate at the end of the run, if its last batch has not been. Default False.
         num_sanity_val_steps: Validation batches before training. Default 2; -1 is all.
         log_every_n_steps: Optimizer steps between two writes to the loggers. Default 50; 0 is never.
@@ -133,8 +133,7 @@ class Trainer:
         default_root_dir: The folder for logs and checkpoints, local or remote, or a mapping for
             :func:`lightlib.checkpoint.storage_url`. Default: the current folder.
         enable_autolog_hparams: Log the hyperparameters. Default True.
-        save_user_state: Save in checkpoints the parts of your objects that change in training, and restore them
-            (attributes, training flags, ``requires_grad``, generators, metrics; ``docs/checkpoints.md``). Default True.
+        save_user_state: Save in checkpoints what changes in your objects (``docs/checkpoints.md``). Default True.
         model_registry: Accepted for compatibility; has no effect.
         suggest_integrations: Accepted for compatibility; has no effect.
 
@@ -164,6 +163,7 @@ class Trainer:
         max_steps: int = -1,
         min_steps: int | None = None,
         max_time: Duration | None = None,
+        max_duration: str | None = None,
         limit_train_batches: int | float | None = None,
         limit_val_batches: int | float | None = None,
         limit_test_batches: int | float | None = None,

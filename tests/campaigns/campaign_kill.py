@@ -57,7 +57,8 @@ ALL += [
 ]
 ALL += [Configuration(strategy, accumulate=n, odd=True) for strategy in ("one", "ddp") for n in (1, 3)]
 ALL += [Configuration("one", workers=2, asynchronous=True, odd=True)]
-ALL += [Configuration(strategy, **{kind: True}) for strategy in MAIN for kind in ("muon", "free")]
+ALL += [Configuration(strategy, **{kind: True}) for strategy in MAIN for kind in ("muon", "free", "counted")]
+ALL += [Configuration("ddp", 2, 3, asynchronous=True, counted=True)]
 ALL += [
     Configuration("one", 2, 3, "fp16", asynchronous=True, muon=True),
     Configuration("fsdp", asynchronous=True, format="directory", free=True),

@@ -42,6 +42,7 @@ from tests.gpu.device import PretendedAccelerator
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
 _SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable", "muon", "free")
+_SWITCHES += ("counted",)
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Configuration:
         trainable: Leave frozen weights out of the checkpoints, with `phased` until they are trained.
         muon: Step with Muon and AdamW.
         free: Step with a schedule-free optimizer, which validates and saves an average.
+        counted: End, validate, save and lower the learning rate by the number of samples.
     """
 
     strategy: str = "one"
@@ -90,6 +92,7 @@ class Configuration:
     trainable: bool = False
     muon: bool = False
     free: bool = False
+    counted: bool = False
     accelerator: str = "cpu"
 
     @property
@@ -152,7 +155,7 @@ class Classifier(L.Module):
         super().__init__()
         first = [nn.Linear(6, 16), *([nn.BatchNorm1d(16)] if batch_norm else []), nn.Tanh(), nn.Dropout(0.2)]
         self.model = nn.Sequential(*first, nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 3))
-        self.lr = 0.02
+        self.lr, self.interval = 0.02, "step"
         self.accuracy, self.val_accuracy = MulticlassAccuracy(3), MulticlassAccuracy(3)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
@@ -175,7 +178,7 @@ class Classifier(L.Module):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], self.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
-        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+        return [optimizer], [{"scheduler": schedule, "interval": self.interval}]
 
 
 class Owner(KeepsOwnState, Classifier):
@@ -334,6 +337,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2), PreciseBN(3)] if how.phased else []
     yield from [ModelPruning("random_unstructured", amount=0.2)] if how.pruned else []
     yield from [BatchSizeFinder(steps_per_trial=1, max_val=4)] if how.sized else []
+    yield from [ModelCheckpoint(folder, "counted-{step}", every="37sp", save_top_k=-1, **options)] * how.counted
     if how.batteries:
         yield LearningRateFinder(1e-4, 0.1, 20, early_stop_threshold=None)
         yield EMAWeightAveraging(decay=0.8, update_every_n_steps=2)
@@ -353,8 +357,12 @@ def main(how: Configuration, where: Path) -> None:
         module = Owner(batch_norm, freezes=how.strategy == "one")
     if how.odd:
         module = Odd(batch_norm)
-    if how.muon or how.free:
-        module = Orthogonal(batch_norm) if how.muon else Free(batch_norm)
+    for switch, kind in (("muon", Orthogonal), ("free", Free)):
+        module = kind(batch_norm) if getattr(how, switch) else module
+    lengths = {"max_epochs": how.epochs, "val_check_interval": 0.5}
+    if how.counted:
+        module.interval = "29sp"
+        lengths = {"max_duration": f"{how.epochs * 50 * how.processes}sp", "val_check_interval": "43sp"}
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
     trainer = L.Trainer(
@@ -362,10 +370,9 @@ def main(how: Configuration, where: Path) -> None:
         devices=how.processes,
         strategy="auto" if how.strategy == "one" else how.strategy.rstrip("3"),
         precision="16-mixed" if how.precision == "fp16" else "32-true",
-        max_epochs=how.epochs,
+        **lengths,
         accumulate_grad_batches=how.accumulate,
         gradient_clip_val=1.0,
-        val_check_interval=0.5,
         log_every_n_steps=2,
         logger=loggers,
         callbacks=list(callbacks(how, where)),

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.checkpoint.checkpoint_names import check_template
+from lightlib.callbacks.durations import Duration, parsed
 from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.formats import FORMATS
@@ -37,7 +38,6 @@ def check_arguments(given: Mapping[str, Any]) -> None:
             expected="a metric to compare by, or save_top_k=1 (the latest), -1 (all) or 0 (none).",
             fix=f'ModelCheckpoint(save_top_k={save_top_k}, monitor="val_loss")',
         )
-    _check_triggers({name: given[name] for name in ("every_n_train_steps", "train_time_interval", "every_n_epochs")})
     if given["save_last"] not in (None, True, False, "link"):
         raise wrong_value("ModelCheckpoint", "save_last", given["save_last"], 'True, False, "link" or None', True)
     check_flag("ModelCheckpoint", "async_save", given["async_save"], fix="leave it out.")
@@ -47,7 +47,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     if given["filename"] is not None:
         check_template(given["filename"])
     _check_keep_last(given["keep_last"], monitor, save_top_k)
-    _check_save_begin(given["save_begin"], given["train_time_interval"])
+    _check_save_begin(given["save_begin"], given["every"] or given["train_time_interval"])
     _check_frozen(given["save"], given["frozen_source"])
 
 
@@ -91,19 +91,53 @@ def _check_save_begin(save_begin: object, interval: timedelta | None) -> None:
         )
 
 
-def _check_triggers(triggers: Mapping[str, object]) -> None:
-    for name in ("every_n_train_steps", "every_n_epochs"):
-        check_int("ModelCheckpoint", name, triggers[name], 0)
-    interval = triggers["train_time_interval"]
+def triggers_of(
+    every_n_train_steps: int | None,
+    train_time_interval: timedelta | None,
+    every_n_epochs: int | None,
+    every: str | None,
+) -> tuple[int, timedelta | None, int, Duration | None]:
+    """Return the steps, the time and the epochs between two saves, 0 or None without them, and any other interval.
+
+    Raises:
+        ArgumentTypeError: One has the wrong type.
+        MisconfigurationException: More than one is given, a number is negative, or the text is no duration.
+
+    Example:
+        >>> triggers_of(None, None, None, "500st"), triggers_of(None, None, None, "1e9tok")
+        ((500, None, 0, None), (0, None, 0, '1000000000tok'))
+    """
+    for name, number in (("every_n_train_steps", every_n_train_steps), ("every_n_epochs", every_n_epochs)):
+        check_int("ModelCheckpoint", name, number or 0, 0)
     expected, example = "a datetime.timedelta", "timedelta(minutes=30)"
-    check_type("ModelCheckpoint", "train_time_interval", interval, timedelta | None, expected, example)
+    check_type("ModelCheckpoint", "train_time_interval", train_time_interval, timedelta | None, expected, example)
+    triggers = {
+        "every_n_train_steps": every_n_train_steps,
+        "train_time_interval": train_time_interval,
+        "every_n_epochs": every_n_epochs,
+        "every": every,
+    }
     given = [name for name, value in triggers.items() if value]
     if len(given) > 1:
         raise MisconfigurationException(
             f"ModelCheckpoint got {' and '.join(given)}.",
-            expected="at most one of every_n_train_steps, train_time_interval and every_n_epochs.",
+            expected="at most one of every_n_train_steps, train_time_interval, every_n_epochs and every.",
             fix="give each its own callback: callbacks=[ModelCheckpoint(…), ModelCheckpoint(…)].",
         )
+    if every is None:
+        no_trigger = all(value is None for value in triggers.values())
+        return every_n_train_steps or 0, train_time_interval, 1 if no_trigger else every_n_epochs or 0, None
+    return _by_text(parsed("ModelCheckpoint", "every", every), every)
+
+
+def _by_text(every: Duration, text: str) -> tuple[int, timedelta | None, int, Duration | None]:
+    if every.unit == "s":
+        return 0, timedelta(seconds=every.number), 0, None
+    if every.number != int(every.number):
+        raise wrong_value("ModelCheckpoint", "every", text, "a whole number of epochs", '"1ep"')
+    number = int(every.number)
+    by_data = None if every.unit in ("st", "ep") else every
+    return number if every.unit == "st" else 0, None, number if every.unit == "ep" else 0, by_data
 
 
 def check_place(save_last: object, folder: str, save: str, trainer: Trainer) -> None:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from lightlib import report
+from lightlib.callbacks.data_counter import counter_of
+from lightlib.callbacks.durations import Duration
 from lightlib.callbacks.monitored import missing, validates, validation_comes
 from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.errors import nearest
@@ -56,13 +58,15 @@ class Due:
         self._clock.start(batch)
 
     def after_batch(
-        self, trainer: Trainer, every_n_train_steps: int, interval: timedelta | None, begin: int = 0
+        self, trainer: Trainer, every_n_train_steps: int, interval: timedelta | Duration | None, begin: int = 0
     ) -> bool:
-        """Whether a save is due after this batch: every n optimizer steps from `begin` on, or after a time."""
+        """Whether a save is due after this batch: every n optimizer steps from `begin` on, or after an interval."""
         if every_n_train_steps:
             before, self.step = self.step, trainer.global_step
             since = self.step - begin
             due = since >= 0 and since // every_n_train_steps > (before - begin) // every_n_train_steps
+        elif isinstance(interval, Duration):
+            due = counter_of(trainer.callbacks).ended(interval)
         else:
             due = interval is not None and self._clock.over(trainer, trainer.progress.batch, interval.total_seconds())
         if due:

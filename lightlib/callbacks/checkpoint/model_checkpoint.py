@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lightlib import report
-from lightlib.callbacks.checkpoint.checkpoint_arguments import check_arguments, check_place
+from lightlib.callbacks.checkpoint.checkpoint_arguments import check_arguments, check_place, triggers_of
 from lightlib.callbacks.checkpoint.due import Due, warn_if_none_comes
 from lightlib.callbacks.checkpoint.files import CheckpointFiles, as_number, write_yaml
 from lightlib.callbacks.checkpoint.folder import (
@@ -59,8 +59,7 @@ class ModelCheckpoint(NamedCheckpoints):
             saves. "link": make it a link to the file that was saved at that moment, if there is one.
         save_top_k: How many of the best checkpoints are kept; -1: all, 0: none. Without `monitor` only -1, 0 and 1.
         keep_last: How many of the newest are kept, without `monitor`. To keep the best as well, add a second callback.
-        save_begin: The epoch, or with `every_n_train_steps` the step, of the first save, from which the interval
-            counts; both count from 1. `save_last` does not wait for it. Default: 0, the end of the first interval.
+        save_begin: The first epoch or step to save, from 1 on; the interval counts from it, and `save_last` ignores it.
         save_on_exception: Also save when an exception or Ctrl-C ends training.
         save_weights_only: Leave out everything needed only to resume: optimizers, schedules, callbacks.
         mode: "min" when less of the metric is better, "max" when more is. "auto": found from the metric's
@@ -68,18 +67,18 @@ class ModelCheckpoint(NamedCheckpoints):
         auto_insert_metric_name: Write ``epoch=02`` for ``{epoch:02d}``, and not ``02``.
         every_n_train_steps: Save every n optimizer steps.
         train_time_interval: Save when this much time has passed since the last save.
-        every_n_epochs: Save every n epochs. Default: 1, unless one of the two above is given.
+        every_n_epochs: Save every n epochs. Default: 1, unless another interval is given.
         save_on_train_epoch_end: True: save at the end of training epochs; False: after validations. Default: at the
             end of epochs if each has one validation at its end, or none; else after validations.
         enable_version_counter: Add ``-v1`` and so on to a name that is taken; when False, such files are overwritten.
-        async_save: Training waits only while the state is copied; a thread then writes the copy. Two saves never
-            overlap: the next one waits for this one, so at most one copy exists. A failure is raised at the end of the
-            batch, the validation or the training in which it is noticed. `last` is a copy of the file before it.
+        async_save: Training waits only while the state is copied; a thread then writes the copy, and the next save
+            waits for it. A failure is raised at the end of the batch, the validation or the training that notices it.
         save_errors: "raise": a file that cannot be written ends training. "warn": a warning; training continues, and
             the next save is tried. In either case all earlier files stay.
         format: "file": one file. "directory": every process writes its shard. Default: the strategy's.
         save: "trainable": leave out frozen weights that do not change; readers take them, by their checksums, from the
             module as it is built, or from `frozen_source`, a checkpoint or safetensors file. Default: "all".
+        every: An interval as text, in place of the three above: "2ep", "500st", "100ba", "1e6sp", "1e9tok", "2h".
 
     Attributes:
         best_model_path: The best checkpoint so far, or an empty string.
@@ -127,6 +126,7 @@ class ModelCheckpoint(NamedCheckpoints):
         format: Literal["file", "directory"] | None = None,  # noqa: A002  as in Trainer.save_checkpoint
         save: Literal["all", "trainable"] = "all",
         frozen_source: str | os.PathLike[str] | None = None,
+        every: str | None = None,
     ) -> None:
         super().__init__()
         self._storage = None
@@ -144,10 +144,8 @@ class ModelCheckpoint(NamedCheckpoints):
         self._direction = Direction("ModelCheckpoint", monitor, mode)
         self.mode = self._direction.first_mode
         self.auto_insert_metric_name = auto_insert_metric_name
-        self.every_n_train_steps = every_n_train_steps or 0
-        self.train_time_interval = train_time_interval
-        no_trigger = every_n_train_steps is None and train_time_interval is None and every_n_epochs is None
-        self.every_n_epochs = 1 if no_trigger else every_n_epochs or 0
+        triggers = triggers_of(every_n_train_steps, train_time_interval, every_n_epochs, every)
+        self.every_n_train_steps, self.train_time_interval, self.every_n_epochs, self.every = triggers
         self.save_on_train_epoch_end = save_on_train_epoch_end
         self.enable_version_counter = enable_version_counter
         self.keep_last = keep_last
@@ -180,6 +178,7 @@ class ModelCheckpoint(NamedCheckpoints):
             every_n_train_steps=self.every_n_train_steps,
             every_n_epochs=self.every_n_epochs,
             train_time_interval=self.train_time_interval,
+            **({"every": str(self.every)} if self.every else {}),
         )
 
     # when a save is due
@@ -228,9 +227,10 @@ class ModelCheckpoint(NamedCheckpoints):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._transactions.in_flight:
             self._transactions.look(trainer)
-        if not self.every_n_train_steps and self.train_time_interval is None:
+        interval = self.every or self.train_time_interval
+        if not self.every_n_train_steps and interval is None:
             return
-        due = self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval, self.save_begin)
+        due = self._due.after_batch(trainer, self.every_n_train_steps, interval, self.save_begin)
         if due and not self._should_skip_saving_checkpoint(trainer):
             self._request(trainer)
 

@@ -23,7 +23,7 @@ from lightlib.conventions import leniency
 from lightlib.core.optimization.conversion import in_steps
 from lightlib.core.optimization.optimizers import parameters_for
 from lightlib.core.optimization.schedule_checks import check_schedule, warn_of_direction
-from lightlib.core.optimization.schedules import SchedulerConfig
+from lightlib.core.optimization.schedules import SchedulerConfig, interval_of
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
 from lightlib.schedulers.placeholders import resolved
@@ -256,6 +256,7 @@ def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | 
         given = {"scheduler": given}
     fix = "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}"
     given = _known_keys("A scheduler's dict has", given, _KEYS, fix)
+    given = {**given, **interval_of(given)}
     if given.get("convert_to_iter_based") is True:
         if late.steps_differ:
             raise _steps_differ(

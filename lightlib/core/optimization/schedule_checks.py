@@ -27,7 +27,7 @@ def check_schedule(config: SchedulerConfig, optimizers: Sequence[Optimizer], pla
     if config.interval not in _INTERVALS:
         raise MisconfigurationException(
             f"The scheduler {name} has interval={config.interval!r}.{nearest(str(config.interval), _INTERVALS)}",
-            expected="'step' (optimizer steps), 'epoch', 'batch' or 'manual'.",
+            expected="'step' (optimizer steps), 'epoch', 'batch', 'manual', or a text as '1e6tok' or '100st'.",
             fix="{'scheduler': scheduler, 'interval': 'step'}",
         )
     frequency: Any = config.frequency
@@ -114,6 +114,8 @@ def _check_counting(config: SchedulerConfig, name: str) -> None:
 
 def _intervals(config: SchedulerConfig, plan: Plan) -> float:
     """Return the number of intervals in the run; `inf` if it is unknown."""
+    if config.interval in ("sample", "token"):
+        return math.inf
     if plan.total_steps == math.inf or config.interval == "step":
         return plan.total_steps
     if config.interval == "batch":

@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any
 
 from lightlib import report
+from lightlib.callbacks.durations import parsed
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import MisconfigurationException, nearest
 
-UNITS = {"step": "optimizer step", "epoch": "epoch", "batch": "batch"}
+UNITS = {"step": "optimizer step", "epoch": "epoch", "batch": "batch", "sample": "sample", "token": "token"}
+_INTERVALS = {"ep": "epoch", "st": "step", "ba": "batch", "sp": "sample", "tok": "token"}  # by unit of a duration
 
 
 @dataclass
@@ -24,7 +26,8 @@ class SchedulerConfig:
     Attributes:
         scheduler: Any object with `step` and `state_dict`.
         interval: ``"step"`` for optimizer steps, ``"epoch"`` for epochs, ``"batch"`` for batches, which are more than
-            the optimizer steps if gradients are accumulated, ``"manual"`` if only the module steps it.
+            the optimizer steps if gradients are accumulated, ``"manual"`` if only the module steps it. A text as
+            ``"1e6tok"`` or ``"5ep"`` is an interval with its frequency (``docs/how-to/durations.md``).
         frequency: Steps at every n-th interval.
         monitor: The metric that a plateau scheduler reads.
         strict: Whether a missing metric is an error rather than a warning.
@@ -83,6 +86,7 @@ class Schedules:
         stepped = [config for config in configs if automatic]
         self.by_step = [config for config in stepped if config.interval == "step" or config.counts]
         self.by_batch = [config for config in stepped if config.interval == "batch"]
+        self.by_data = [config for config in stepped if config.interval in ("sample", "token")]
         self._by_epoch = [config for config in stepped if config.interval == "epoch"]
         self._first = {id(config) for config in stepped}
         self._step, self._step_of_batch = step, step_of_batch or step
@@ -108,6 +112,19 @@ class Schedules:
         for config in self.by_batch:
             if config.due(progress.batch + 1):
                 self._advance_or_wait(config, stepped)
+
+    def step_data(self, interval: str, before: int, number: int) -> None:
+        """Advance after an optimizer step, for each interval in samples or tokens that ended with it.
+
+        Args:
+            interval: ``"sample"`` or ``"token"``.
+            before: Their number at the optimizer step before.
+            number: Their number now.
+        """
+        for config in self.by_data:
+            if config.interval == interval:
+                for _ in range(config.calls(number) - config.calls(before)):
+                    self._advance_or_wait(config, True)
 
     def step_waiting(self) -> None:
         """Advance those that waited for the validation that has just ended."""
@@ -174,7 +191,7 @@ class Schedules:
         """Step this scheduler once per epoch from now on, in place of the present ones, which are returned."""
         before, config = self.configs, SchedulerConfig(scheduler)
         self.configs, self._by_epoch = [config], [config] if self._automatic else []
-        self.by_step, self.by_batch, self.waiting = [], [], []
+        self.by_step, self.by_batch, self.by_data, self.waiting = [], [], [], []
         return before
 
     def state_dict(self) -> list[Any]:
@@ -208,6 +225,34 @@ def _rhythm(config: SchedulerConfig, plan: Plan) -> str:
     if config.begin or config.end is not None:
         text += f", after {unit} {config.begin}" + (f" and up to {unit} {config.end}" if config.end is not None else "")
     return text + (f", reads {config.monitor!r}" if config.reduce_on_plateau else "")
+
+
+def interval_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the interval and the frequency of a schedule's dict, in which the interval may be a text as ``"1e6tok"``.
+
+    Raises:
+        MisconfigurationException: The text is a time, or a broken number of epochs.
+
+    Example:
+        >>> interval_of({"interval": "1e6tok"}), interval_of({"interval": "2ep", "frequency": 2})
+        ({'interval': 'token', 'frequency': 1000000}, {'interval': 'epoch', 'frequency': 4})
+    """
+    text = given.get("interval")
+    if not isinstance(text, str) or not text[:1].isdigit():
+        return {}
+    every, frequency = parsed("SchedulerConfig", "interval", text, example='"1e6tok"'), given.get("frequency", 1)
+    if every.unit not in _INTERVALS or every.number != int(every.number):
+        why = "time, which differs in each run" if every.unit == "s" else "part of an epoch"
+        raise MisconfigurationException(
+            f"A schedule has the interval {text!r}, a {why}.",
+            expected='full epochs, optimizer steps, batches, samples or tokens: "2ep", "100st", "1e6tok".',
+            fix="{'scheduler': scheduler, 'interval': '100st'}",
+        )
+    number = int(every.number)
+    return {
+        "interval": _INTERVALS[every.unit],
+        "frequency": number * frequency if type(frequency) is int else frequency,
+    }
 
 
 def step_scheduler(scheduler: Any, metric: Any) -> None:

@@ -36,6 +36,7 @@ class Plan:
         accumulate: Batches per optimizer step in the present epoch.
         accumulate_changes: If they change: from each of these epochs on, batches per optimizer step.
         max_epochs, max_steps: The run ends when either is reached. Steps are optimizer steps.
+        max_batches: The run ends after the optimizer step that reaches so many batches.
         last_epoch_batches: Batches of the last epoch if `max_epochs` was not a whole number; else `inf`.
         min_epochs, min_steps: No early stop before both.
         validate_every: Batches between two validations; `inf` means at the end of the epoch, None never.
@@ -55,6 +56,7 @@ class Plan:
     accumulate_changes: Intervals = ()
     max_epochs: float = math.inf
     max_steps: float = math.inf
+    max_batches: float = math.inf
     last_epoch_batches: float = math.inf
     min_epochs: int = 0
     min_steps: int = 0
@@ -73,6 +75,8 @@ class Plan:
         """Whether a limit is reached, or there is nothing to train on."""
         steps = progress.step + progress.more
         if steps >= self.max_steps or progress.epoch >= self.max_epochs or self.num_batches == 0:
+            return True
+        if progress.batch >= self.max_batches and self.window_closed(progress, False):
             return True
         return progress.epoch_batch >= self.last_epoch_batches and progress.epoch + 1 >= self.max_epochs
 

@@ -16,6 +16,7 @@ from lightlib import loggers, registry
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.core.progress.plan import Intervals, Plan
+from lightlib.core.setup.durations import steps_in
 from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
 from lightlib.core.setup.signatures import LOGGER_METHODS, check_signatures
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner, shown
@@ -302,7 +303,19 @@ def plan_of(
         log_every=settings.log_every_n_steps,
         checks_always=checks_always,
     )
-    return replace(plan, last_epoch_batches=_last_epoch_batches(settings.max_epochs, plan)) if known else plan
+    return _with_last_batch(plan, settings) if known else plan
+
+
+def _with_last_batch(plan: Plan, settings: Settings) -> Plan:
+    """Return the plan with a limit within an epoch: a part of the last one, or a number of batches."""
+    last = _last_epoch_batches(settings.max_epochs, plan)
+    plan = replace(plan, last_epoch_batches=last, max_batches=settings.last_batch)
+    limit = settings.max_duration
+    if limit is None or limit.unit != "ba":
+        return plan
+    steps_known = plan.num_batches < math.inf or not (plan.accumulate > 1 or plan.accumulate_changes)
+    max_steps = min(plan.max_steps, steps_in(limit.number, plan)) if steps_known else plan.max_steps
+    return replace(plan, max_batches=limit.number, max_steps=max_steps)
 
 
 def _last_epoch_batches(epochs: float | None, plan: Plan) -> float:
@@ -323,6 +336,8 @@ def _last_epoch_batches(epochs: float | None, plan: Plan) -> float:
 
 def _validation_interval(settings: Settings, num_batches: float) -> tuple[float, bool]:
     interval, across = settings.val_check_interval, settings.check_val_every_n_epoch is None
+    if settings.validate_each is not None:  # the DataCounter requests each validation
+        return sys.maxsize, True
     if settings.val_check_seconds is not None:
         return math.inf, across
     if isinstance(interval, tuple):

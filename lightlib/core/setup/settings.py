@@ -13,7 +13,10 @@ from typing import Any, TypeVar
 import torch
 
 from lightlib import paths, report
+from lightlib.callbacks import durations
+from lightlib.callbacks.durations import Duration
 from lightlib.core.progress.plan import Intervals
+from lightlib.core.setup.durations import with_durations
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, owner, shown
 
 T = TypeVar("T")
@@ -133,32 +136,15 @@ def limit(name: str, value: Any) -> int | float:
 
 
 def seconds(name: str, value: Any) -> float:
-    """Return a duration in seconds: ``"DD:HH:MM:SS"``, a timedelta, or a dict of its arguments."""
-    expected = 'a time: "DD:HH:MM:SS", a datetime.timedelta, or a dict of its arguments.'
-    fix = f'Trainer({name}="00:12:00:00") or Trainer({name}={{"hours": 12}})'
-    if not isinstance(value, (str, timedelta, Mapping)):
-        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected=expected, fix=fix)
-    duration = _seconds(value)
-    if duration is None or duration < 0:
-        raise MisconfigurationException(f"{name} is {shown(value)}.", expected=expected, fix=fix)
-    return duration
-
-
-def _seconds(value: str | timedelta | Mapping[str, Any]) -> float | None:
-    try:
-        if isinstance(value, timedelta):
-            return value.total_seconds()
-        if isinstance(value, Mapping):
-            return timedelta(**value).total_seconds() if value else None
-        days, hours, minutes, rest = (int(part) for part in value.split(":"))
-        return timedelta(days=days, hours=hours, minutes=minutes, seconds=rest).total_seconds()
-    except (TypeError, ValueError, OverflowError):
-        return None
+    """Return a time in seconds, in one of the forms of `lightlib.callbacks.durations.seconds`."""
+    return durations.seconds(owner(), name, value)
 
 
 def _val_check_interval(value: Any) -> tuple[int | float | Intervals, float | None]:
     name = "val_check_interval"
-    expected = "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), or a time."
+    expected = (
+        "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), a time, or a text as '1e6tok'."
+    )
     if value is None:
         return 1.0, None
     if isinstance(value, (str, timedelta, Mapping)):
@@ -231,6 +217,8 @@ class Settings:
     max_steps: int = _checked(_at_least(-1))
     min_steps: int | None = _checked(_or_none(_at_least(0)))
     max_time: float | None = _checked(_or_none(seconds))
+    max_duration: Duration | None  # in batches, samples or tokens; other units set a limit above
+    validate_each: Duration | None  # in optimizer steps, samples or tokens; other units set an interval below
     limit_train_batches: int | float = _checked(_or_default(limit, 1.0))
     limit_val_batches: int | float = _checked(_or_default(limit, 1.0))
     limit_test_batches: int | float = _checked(_or_default(limit, 1.0))
@@ -261,22 +249,24 @@ class Settings:
     deterministic: bool | str | None = _checked(_or_none(_deterministic))
     benchmark: bool | None = _checked(_or_none(flag))
     limit_is_a_guess: bool = field(default=False, init=False)
+    last_batch: float = field(default=math.inf, init=False)  # with which `max_duration` was reached
     given_accumulation: int | None = field(default=None, init=False)  # given together with a global batch size
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Settings:
         """Check every argument and return the settings."""
-        given = dict(arguments)
+        given = with_durations(arguments)
         _refuse_barebones_with_others(given)
         _or_none(_text)("model_registry", given["model_registry"])
         flag("suggest_integrations", given["suggest_integrations"])
         values = {name: check(name, given[name]) for name, check in _checks().items()}
         interval, interval_seconds = _val_check_interval(given["val_check_interval"])
-        settings = cls(**values, val_check_interval=interval, val_check_seconds=interval_seconds)
+        data = {name: given[name] for name in ("max_duration", "validate_each")}
+        settings = cls(**values, **data, val_check_interval=interval, val_check_seconds=interval_seconds)
         across = settings.check_val_every_n_epoch is None
         if isinstance(interval, tuple):
             refuse_intervals_within_epochs(interval, across)
-        elif across and interval_seconds is None and not isinstance(interval, int):
+        elif across and not (interval_seconds or settings.validate_each or isinstance(interval, int)):
             raise MisconfigurationException(
                 f"check_val_every_n_epoch=None with val_check_interval={given['val_check_interval']!r}.",
                 expected="an int (batches, counted across epochs) or a time as val_check_interval.",
@@ -299,6 +289,10 @@ class Settings:
         """Put back a value that was checked when it was set."""
         setattr(self, name, value)
 
+    def end_at(self, batch: float) -> None:
+        """Set the batch after which the run ends, when samples or tokens have reached their limit."""
+        self.last_batch = batch
+
     def _settle(self, given: Mapping[str, Any]) -> None:
         if self.overfit_batches:
             self._overfit(given)
@@ -306,6 +300,7 @@ class Settings:
             for stage in ("train", "val", "test", "predict"):
                 setattr(self, f"limit_{stage}_batches", int(self.fast_dev_run))
             self.max_epochs, self.max_steps, self.max_time = 1, int(self.fast_dev_run), None
+            self.max_duration = self.validate_each = None
             self.min_epochs = self.min_steps = None
             self.val_check_interval, self.val_check_seconds, self.check_val_every_n_epoch = 1.0, None, 1
             self.num_sanity_val_steps, self.enable_checkpointing = 0, False
@@ -342,7 +337,7 @@ class Settings:
 
     def limit_epochs(self, has_timer: bool) -> None:
         if self.max_epochs is None:
-            self.limit_is_a_guess = self.max_steps == -1 and not has_timer
+            self.limit_is_a_guess = self.max_steps == -1 and self.max_duration is None and not has_timer
             self.max_epochs = 1000 if self.limit_is_a_guess else -1
 
     def warn_if_unlimited(self) -> None:

@@ -164,15 +164,17 @@ def test_what_is_returned(returned, kind, what, expected, fix):
         ),
         (
             {"interval": "steps"}, WRONG, "The scheduler StepLR has interval='steps'. Did you mean 'step'?",
-            "'step' (optimizer steps), 'epoch', 'batch' or 'manual'.", "{'scheduler': scheduler, 'interval': 'step'}",
+            "'step' (optimizer steps), 'epoch', 'batch', 'manual', or a text as '1e6tok' or '100st'.",
+            "{'scheduler': scheduler, 'interval': 'step'}",
         ),
         (
             {"interval": "week"}, WRONG, "The scheduler StepLR has interval='week'.",
-            "'step' (optimizer steps), 'epoch', 'batch' or 'manual'.", "{'scheduler': scheduler, 'interval': 'step'}",
+            "'step' (optimizer steps), 'epoch', 'batch', 'manual', or a text as '1e6tok' or '100st'.",
+            "{'scheduler': scheduler, 'interval': 'step'}",
         ),
         (
             {"interval": None}, WRONG, "The scheduler StepLR has interval=None.",
-            "'step' (optimizer steps), 'epoch', 'batch' or 'manual'.",
+            "'step' (optimizer steps), 'epoch', 'batch', 'manual', or a text as '1e6tok' or '100st'.",
             "{'scheduler': scheduler, 'interval': 'step'}",
         ),
         (

@@ -43,9 +43,12 @@ PRECISIONS = "one of '64-true', '32-true', '16-mixed', 'bf16-mixed', '16-true', 
 LOGGERS = "True, False, a logger's name, or instances of lightlib.loggers.Logger."
 CALLBACKS = "instances of lightlib.Callback."
 PROFILERS = "'simple', 'advanced', 'memory', 'pytorch' or a lightlib.profilers.Profiler."
-TIME = 'a time: "DD:HH:MM:SS", a datetime.timedelta, or a dict of its arguments.'
+TIME = '"2h" (or d, min, s), "DD:HH:MM:SS", a datetime.timedelta, or a dict of its arguments.'
+DURATION = (
+    '"10ep" (epochs), "100st" (optimizer steps), "500ba" (batches), "1e6sp" (samples), "1e9tok" (tokens) or "2h".'
+)
 LIMIT = "an int >= 0 (batches) or a float from 0.0 to 1.0 (a fraction of them)."
-INTERVAL = "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), or a time."
+INTERVAL = "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), a time, or a text as '1e6tok'."
 FLAG = "True or False."
 OWN = "subclass lightlib.Callback, or use lightlib.callbacks.LambdaCallback."
 DRY = "True, False, or an int of at least 0 (a number of batches)."
@@ -111,12 +114,44 @@ def limit(name):
 
 def time(name, with_type=True):
     """The rows of an argument that may be a time."""
-    fix = f'Trainer({name}="00:12:00:00") or Trainer({name}={{"hours": 12}})'
-    wrong = ["1:2", "a:b:c:d", "00:00:00:-5", "", {"fortnights": 2}, {"hours": -1}, {"hours": math.inf}, {}]
-    rows = [(name, value, RANGE, f"{name} is {value!r} ({type(value).__name__}).", TIME, fix) for value in wrong]
+    fix, expected = f'Trainer({name}="12h")', f"a time that is not negative: {TIME}"
+    wrong = ["1:2", "a:b:c:d", "00:00:00:-5", {"fortnights": 2}, {"hours": -1}, {"hours": math.inf}, {}]
+    rows = [(name, value, RANGE, f"Trainer({name}={value!r}).", expected, fix) for value in wrong]
     if with_type:
-        rows.append((name, 5, TYPE, f"{name} is 5 (int).", TIME, fix))
+        rows.append((name, 5, TYPE, f"Trainer({name}=5 (int)).", TIME, fix))
     return rows
+
+
+def durations(name, fix, forms):
+    """The rows of an argument that may be a duration as text."""
+    example = f'Trainer({name}="{fix}")'
+    return [
+        (name, "", RANGE, f"Trainer({name}='').", f"a number and a unit: {forms}", example),
+        (
+            name,
+            "3tik",
+            RANGE,
+            f"Trainer({name}='3tik') has the unknown unit 'tik'. Did you mean 'tok'?",
+            forms,
+            example,
+        ),
+        (
+            name,
+            "0tok",
+            RANGE,
+            f"Trainer({name}='0tok').",
+            "a whole number of tokens, of at least 1.",
+            f'Trainer({name}="1tok")',
+        ),
+        (
+            name,
+            "1.5st",
+            RANGE,
+            f"Trainer({name}='1.5st').",
+            "a whole number of steps, of at least 1.",
+            f'Trainer({name}="2st")',
+        ),
+    ]
 
 
 def pairs(name):
@@ -210,6 +245,9 @@ ROWS = [
     *limit("limit_predict_batches"),
     *limit("overfit_batches"),
     *time("val_check_interval", with_type=False),
+    *durations("val_check_interval", "1e6tok", f'"2ep", "100st", "500ba", "1e6sp", "1e6tok" or a time: {TIME}'),
+    *durations("max_duration", "10ep", DURATION),
+    ("max_duration", 5, TYPE, "Trainer(max_duration=5 (int)).", DURATION, 'Trainer(max_duration="10ep")'),
     (
         "val_check_interval", {1}, TYPE, "val_check_interval is {1} (set).",
         INTERVAL, "Trainer(val_check_interval=0.25)",
