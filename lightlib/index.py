@@ -111,6 +111,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("LearningRateScaler", "lightlib.tuner.learning_rate_scaler", "callbacks"),
         Row("LossScaleMonitor", "monitors.loss_scale", "callbacks"),
         Row("MetricPrinter", "records.metric_printer", "callbacks"),
+        Row("MicroBatches", "lightlib.tuner.micro_batches", "callbacks"),
         Row("ModelCheckpoint", "checkpoint.model_checkpoint", "callbacks"),
         Row("ModelPruning", "pruning.model_pruning", "callbacks"),
         Row("ModelSummary", "summary.model_summary", "callbacks"),

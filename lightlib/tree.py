@@ -146,9 +146,11 @@ def split(data: Any, number: int, size: int | None) -> list[Any]:
         >>> split({"x": torch.arange(4), "names": list("abcd"), "scale": 2}, 2, 4)
         [{'x': tensor([0, 1]), 'names': ['a', 'b'], 'scale': 2}, {'x': tensor([2, 3]), 'names': ['c', 'd'], 'scale': 2}]
     """
-    if isinstance(data, Tensor):
-        return list(data.chunk(number)) if data.ndim else [data] * number
-    if isinstance(data, list) and len(data) == size and not any(tensor.ndim for tensor in tensors_in(data)):
-        return [data[index * size // number : (index + 1) * size // number] for index in range(number)]
+    if isinstance(data, Tensor) and not data.ndim:
+        return [data] * number
+    is_list = isinstance(data, list) and len(data) == size and not any(tensor.ndim for tensor in tensors_in(data))
+    if is_list or isinstance(data, Tensor):
+        length = len(data)
+        return [data[index * length // number : (index + 1) * length // number] for index in range(number)]
     parts = [split(child, number, size) for child in children(data)]
     return [with_children(data, [part[index] for part in parts]) for index in range(number)]

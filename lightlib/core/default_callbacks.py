@@ -64,6 +64,8 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
         callbacks.insert(0, Timer(timedelta(seconds=settings.max_time)))
     durations = (settings.max_duration, settings.validate_each, *(getattr(one, "every", None) for one in callbacks))
     counted = any(isinstance(each, Duration) and each.unit in ("st", "ba", "sp", "tok") for each in durations)
+    if settings.halves_batches and not any(isinstance(callback, known.MicroBatches) for callback in callbacks):
+        callbacks.insert(0, known.MicroBatches())
     if counted and not any(isinstance(callback, known.DataCounter) for callback in callbacks):
         callbacks.insert(0, known.DataCounter())
     return in_priority(callbacks)

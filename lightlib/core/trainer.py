@@ -115,7 +115,7 @@ class Trainer:
         enable_checkpointing: Add a ModelCheckpoint if there is none. Default True.
         enable_progress_bar: Add a progress bar if there is none. Default True.
         enable_model_summary: Add a ModelSummary if there is none, drawn with rich if the bar is. Default True.
-        accumulate_grad_batches: Batches per optimizer step. Default 1.
+        accumulate_grad_batches: Batches per optimizer step. Default 1. ``"auto"``: `lightlib.callbacks.MicroBatches`.
         global_batch_size: Samples per optimizer step over all processes; `accumulate_grad_batches` is then derived
             from it and the loader's batch size, or the batch size from both numbers. Default None.
         gradient_clip_val: Clip unscaled gradients to this. Default None: no clipping.
@@ -177,7 +177,7 @@ class Trainer:
         enable_checkpointing: bool | None = None,
         enable_progress_bar: bool | None = None,
         enable_model_summary: bool | None = None,
-        accumulate_grad_batches: int = 1,
+        accumulate_grad_batches: int | Literal["auto"] = 1,
         global_batch_size: int | None = None,
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: ClipAlgorithm | None = None,

@@ -182,7 +182,7 @@ class MeshStrategy(Strategy):
             axis.resize(self.sizes[name])
         self.axes = self._chosen()
         self.lockstep = any(axis.lockstep for axis in self.axes)
-        self.in_parts = any(axis.runs_microbatches for axis in self.axes)
+        self.in_parts |= any(axis.runs_microbatches for axis in self.axes)
         self.inference_mode = not any(axis.keeps_gathered or axis.shards_parameters for axis in self.axes)
         self._number_data()
 
@@ -246,7 +246,7 @@ class MeshStrategy(Strategy):
         forward_backward: Step = self._forward_backward
         for axis in self.axes:
             forward_backward = axis.around(forward_backward)
-        self.forward_backward = forward_backward  # type: ignore[method-assign]
+        self.forward_backward = self.around_batch(forward_backward)  # type: ignore[method-assign]
 
     def _place(self, module: nn.Module) -> None:
         state_by_name.refuse_placed(module)
@@ -268,7 +268,7 @@ class MeshStrategy(Strategy):
             sizes=dict(self.sizes),
             splits_batch=tuple(name for name, axis in self._dimensions.items() if axis.splits_batch),
             splits_samples=tuple(name for name, axis in self._dimensions.items() if axis.splits_samples),
-            automatic=bool(getattr(module, "automatic_optimization", True)),
+            automatic=bool(getattr(module, "automatic_optimization", True)) and not self.reduces_after_batch,
             casts=any(axis.casts for axis in self.axes),
             send=lambda: self.send(),  # noqa: PLW0108  the run sets it later
             receive=lambda message: self.receive(message),  # noqa: PLW0108  likewise

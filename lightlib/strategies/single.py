@@ -90,6 +90,7 @@ class SingleDeviceStrategy(Strategy):
         context = self.precision.step_context(self.root_device.type)
         for name, step in steps.items():
             setattr(self, name, in_context(step, context))
+        self.forward_backward = self.around_batch(self._forward_backward)  # type: ignore[method-assign]
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
         self._optimizers.append(optimizer)
@@ -116,10 +117,13 @@ class SingleDeviceStrategy(Strategy):
     def describe(self) -> str:
         return super().describe() + " (activation checkpointing)" * bool(self._transforms)
 
-    def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
+    def _forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
         output = self.training_step(batch, batch_idx)
         backward(output)
         return output
+
+    def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
+        return self._forward_backward(batch, batch_idx, backward, sync)
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
         parameters: list[Tensor] = []

@@ -30,11 +30,15 @@ _OF_A_RUN = (
     "test_step",
     "predict_step",
     "forward_backward",
+    "around_batch",
+    "in_parts",
+    "reduces_after_batch",
     "send",
     "receive",
 )
 T = TypeVar("T")
 Backward = Callable[..., None]
+Step = Callable[..., Any]
 
 
 class Strategy(ABC):
@@ -68,6 +72,8 @@ class Strategy(ABC):
             are still in a checkpoint directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read
             only their local shards.
         extension: Changes of a run by a strategy or a plugin of another framework; set by `extend`.
+        reduces_after_batch: Whether the run calls `sync_gradients` after each batch, in place of DDP's reduction.
+        around_batch: Wraps `forward_backward`; set by `train_in_parts`.
         send, receive: Return the message for ranks that did not see the loss of a batch; process it there. Set by
             the run, used by strategies with a loss on some processes only (a pipeline).
     """
@@ -99,12 +105,14 @@ class Strategy(ABC):
     inference_mode: bool = True
     device_mesh: Any = None
     in_parts: bool = False
+    reduces_after_batch: bool = False
     divides_parameters: bool = False
     steps_parameters: bool = True
     keeps_layers: bool = True
     checkpoint_format: str = "file"
     reads_parts: bool = False
     extension: Extension = Extension()
+    around_batch: Callable[[Step], Step] = staticmethod(lambda forward_backward: forward_backward)
     send: Callable[[], Any] = staticmethod(lambda: None)
     receive: Callable[[Any], None] = staticmethod(lambda message: None)
 
@@ -131,6 +139,8 @@ class Strategy(ABC):
         self.global_rank, self.world_size = environment.rank, environment.world_size
         self.local_rank, self.node_rank = environment.local_rank, environment.node_rank
         self.data = SingleProcess()
+        for name in ("in_parts", "reduces_after_batch", "around_batch"):  # of an earlier Trainer
+            vars(self).pop(name, None)
         precision.check_strategy(self)
 
     def extend(self, **changes: Any) -> None:
@@ -140,6 +150,11 @@ class Strategy(ABC):
     def synchronize_batchnorm(self) -> None:
         """Use the mean and variance over all processes, as with the Trainer's argument; before `place`."""
         self.sync_batchnorm = True
+
+    def train_in_parts(self, around: Callable[[Step], Step]) -> None:
+        """Let `around` wrap `forward_backward`, to call it for micro-batches; before `place`."""
+        self.in_parts = self.reduces_after_batch = True
+        self.around_batch = around
 
     def exchange_by(self, send: Callable[[], Any], receive: Callable[[Any], None]) -> None:
         """Set the functions `send` and `receive`."""

@@ -93,6 +93,8 @@ def _reason(trainer: Trainer, module: Module) -> str:
         return f"gradients are clipped (gradient_clip_val={trainer.gradient_clip_val})"
     if any(isinstance(callback, GradientAccumulationScheduler) for callback in trainer.callbacks):
         return "a GradientAccumulationScheduler accumulates them"
+    if trainer.strategy.reduces_after_batch:
+        return "a batch is trained in micro-batches, and repeated if they do not fit"
     if trainer.accumulate_grad_batches != 1:
         return f"accumulate_grad_batches={trainer.accumulate_grad_batches}"
     if optimization.scaler is not None:

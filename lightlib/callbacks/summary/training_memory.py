@@ -43,10 +43,11 @@ class TrainingMemory:
     optimizer_state: int | None
 
 
-def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> TrainingMemory:
+def expected_memory(module: nn.Module, optimizers: Iterable[Any], *, as_it_is: bool = False) -> TrainingMemory:
     """Return the memory of this process from the first optimizer step on.
 
-    The optimizer state is measured if there is any, else computed for this kind of optimizer.
+    The optimizer state is measured if there is any, else computed for this kind of optimizer. Parameters that FSDP has
+    gathered are dropped first, unless `as_it_is`.
 
     Example:
         >>> import torch
@@ -54,7 +55,8 @@ def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> TrainingMem
         >>> expected_memory(layer, [torch.optim.AdamW(layer.parameters())])
         TrainingMemory(parameters=32, gradients=32, optimizer_state=64)
     """
-    reshard(module)
+    if not as_it_is:
+        reshard(module)
     parameters = list(module.parameters())
     state: int | None = 0
     for optimizer in optimizers:

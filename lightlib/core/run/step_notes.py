@@ -11,8 +11,10 @@ from torch import nn
 
 from lightlib import report
 from lightlib.accelerators.out_of_memory import is_out_of_memory
+from lightlib.callbacks.summary.training_memory import expected_memory, size
 from lightlib.core.run import loop
 from lightlib.errors import LightlibError
+from lightlib.strategies.pipeline.micro_batches import size_of
 from lightlib.tree import tensors_in
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def explain_step(error: BaseException, run: Run) -> None:
         return
     failed = _failed_batch(error)
     if is_out_of_memory(error):
-        report.add_note(error, _memory_note(type(run.module).__name__, "" if failed is None else failed.kind))
+        report.add_note(error, _memory_note(run, failed))
     elif failed is not None and failed.batch is None:
         report.add_note(
             error,
@@ -98,11 +100,12 @@ def _failed_batch(error: BaseException) -> _Failed | None:
     return found
 
 
-def _memory_note(name: str, kind: str) -> str:
+def _memory_note(run: Run, failed: _Failed | None) -> str:
+    kind = "" if failed is None else failed.kind
     if kind in ("", "training"):
         fix = (
-            "a smaller batch_size of the loader with Trainer(accumulate_grad_batches=n), which keeps the samples of a "
-            "step; callbacks=[BatchSizeFinder()] finds the largest batch size.\n"
+            'Trainer(accumulate_grad_batches="auto"), which trains each batch in micro-batches that fit, with the same '
+            "samples per step; callbacks=[BatchSizeFinder()] finds the largest batch size.\n"
             "    Otherwise strategy=MeshStrategy(activation_checkpointing=True), precision='bf16-mixed', or on several "
             "devices strategy='fsdp'"
         )
@@ -111,9 +114,25 @@ def _memory_note(name: str, kind: str) -> str:
         if kind == "prediction":
             fix += ", or trainer.predict(…, return_predictions=False) with a callback that writes the predictions"
     return (
-        f"{name} ran out of memory{f' in {kind}' if kind else ''}.\n"
+        f"{type(run.module).__name__} ran out of memory{f' in {kind}' if kind else ''}. {_sizes(run, failed)}\n"
         f"  Expected: weights, gradients, activations and batches that fit.\n  Fix: {fix}."
     )
+
+
+def _sizes(run: Run, failed: _Failed | None) -> str:
+    """Return the sizes of this process, without a change of the module: parameters that FSDP gathered count in full."""
+    held = expected_memory(run.module, run.optimization.optimizers, as_it_is=True)
+    texts = [f"parameters {size(held.parameters)}"]
+    if run.optimization.optimizers:
+        texts += [f"gradients {size(held.gradients)}"]
+        texts += [] if held.optimizer_state is None else [f"optimizer state {size(held.optimizer_state)}"]
+    if failed is not None and (tensors := list(tensors_in(failed.batch))):
+        samples = size_of(failed.batch)
+        of = "" if samples is None else f" of {samples} sample" + "s" * (samples > 1)
+        texts.append(f"batch{of} {size(sum(tensor.nbytes for tensor in tensors))}")
+    total = run.strategy.accelerator.memory(run.strategy.root_device)
+    device = "" if total is None else f"; the device has {size(total)}"
+    return f"This process holds: {', '.join(texts)}{device}."
 
 
 def _words(dtypes: set[torch.dtype]) -> str:

@@ -249,6 +249,7 @@ class Settings:
     deterministic: bool | str | None = _checked(_or_none(_deterministic))
     benchmark: bool | None = _checked(_or_none(flag))
     limit_is_a_guess: bool = field(default=False, init=False)
+    halves_batches: bool = field(default=False, init=False)  # accumulate_grad_batches="auto"
     last_batch: float = field(default=math.inf, init=False)  # with which `max_duration` was reached
     given_accumulation: int | None = field(default=None, init=False)  # given together with a global batch size
 
@@ -259,10 +260,13 @@ class Settings:
         _refuse_barebones_with_others(given)
         _or_none(_text)("model_registry", given["model_registry"])
         flag("suggest_integrations", given["suggest_integrations"])
-        values = {name: check(name, given[name]) for name, check in _checks().items()}
         interval, interval_seconds = _val_check_interval(given["val_check_interval"])
         data = {name: given[name] for name in ("max_duration", "validate_each")}
+        halves = given["accumulate_grad_batches"] == "auto"
+        given |= {"accumulate_grad_batches": 1} if halves else {}
+        values = {name: check(name, given[name]) for name, check in _checks().items()}
         settings = cls(**values, **data, val_check_interval=interval, val_check_seconds=interval_seconds)
+        settings.halves_batches = halves
         across = settings.check_val_every_n_epoch is None
         if isinstance(interval, tuple):
             refuse_intervals_within_epochs(interval, across)

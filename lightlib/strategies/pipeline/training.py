@@ -6,7 +6,7 @@ import hashlib
 import pickle
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,10 +18,11 @@ from lightlib.strategies.axes.axis import AxisContext, Step
 from lightlib.strategies.axes.shard import sharded_roots
 from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.cut import Cut
+from lightlib.strategies.pipeline.micro_batches import loss_and_weight, merged, parts_of, size_of
 from lightlib.strategies.pipeline.schedule import Engine, Kind, in_one_piece, micro_batches, shape_of
 from lightlib.strategies.pipeline.stage import Call
-from lightlib.torch_private import flattened, gather_groups, reduce_gradients
-from lightlib.tree import children, split, tensors_in
+from lightlib.torch_private import gather_groups, reduce_gradients
+from lightlib.tree import tensors_in
 
 _KEPT = 8  # engines; the oldest is dropped when there are more shapes
 
@@ -56,7 +57,7 @@ class Training:
             sent.wait()
         self._sent.clear()
         number = self._number(batch)
-        parts = self._parts(batch, max(number, 1))
+        parts = parts_of(batch, max(number, 1), self.module)
         calls, seeds, shape = self._calls(parts, batch_idx)
         outputs: list[Any] = [None] * len(parts)
 
@@ -84,7 +85,7 @@ class Training:
     def _number(self, batch: Any) -> int:
         """Return the number of micro-batches, 0 for a batch that is run in one piece."""
         own = getattr(self.module, "split_batch", None)
-        size = _size(batch, required=own is None)
+        size = size_of(batch, required=own is None)
         if size is None:
             return self.asked or 2 * self.stages
         if own is not None and self.asked is not None:
@@ -96,17 +97,6 @@ class Training:
             self._odd_said = True
             info(f"A batch of {size} samples goes through the pipeline in one piece: the schedule cannot cut it.")
         return number
-
-    def _parts(self, batch: Any, number: int) -> list[Any]:
-        own = getattr(self.module, "split_batch", None)
-        parts = list(own(batch, number)) if own is not None else _cut(batch, number)
-        if len(parts) != number:
-            raise MisconfigurationException(
-                f"{type(self.module).__name__}.split_batch(batch, {number}) returned {len(parts)} micro-batches.",
-                expected=f"{number} of equal shapes.",
-                fix="return batch.chunk(n)",
-            )
-        return parts
 
     def _calls(self, parts: Sequence[Any], batch_idx: int) -> tuple[list[Call | None], list[int], int]:
         """Return each micro-batch's call of the part, where it is needed; seeds and shape are the first stage's."""
@@ -189,7 +179,7 @@ class Training:
         logged = self.site.send() if last and sync else None
         payload = pickle.dumps(logged) if logged else b""
         if last:
-            rows = [*zip(*map(_loss_and_weight, outputs), strict=True)]  # losses, weights
+            rows = [*zip(*map(loss_and_weight, outputs), strict=True)]  # losses, weights
             described = [any(output is None for output in outputs), _weighted(rows[1]), len(payload)]
             head = torch.tensor(described, dtype=torch.float64)
             values = torch.cat([*map(_numbers, rows)]).to(self.chain.device)
@@ -211,7 +201,7 @@ class Training:
             if not last:
                 self.site.receive(pickle.loads(packed.numpy().tobytes()))  # noqa: S301  from a process of this run
         if last:
-            return _merged(outputs, bool(weighted))
+            return merged(outputs, bool(weighted))
         losses, weights = values[: len(outputs)].float(), values[len(outputs) :]
         for loss, weight in zip(losses.clone().requires_grad_(), weights, strict=True):
             one: dict[str, Any] = {"loss": loss}
@@ -231,12 +221,6 @@ class Training:
         return together[: len(head)], together[len(head) :]
 
 
-def _loss_and_weight(output: Any) -> tuple[Any, Any]:
-    if isinstance(output, Mapping):
-        return output.get("loss"), output.get("weight")
-    return output, None
-
-
 def _weighted(weights: Sequence[Any]) -> int:
     """Return 0 when losses have no weights, 1 when these are plain numbers, 2 when they are tensors."""
     given = [weight for weight in weights if weight is not None]
@@ -249,70 +233,3 @@ def _numbers(values: Sequence[Any]) -> Tensor:
         return torch.zeros(len(values), dtype=torch.float64)
     tensors = [torch.as_tensor(0.0 if value is None else value).detach().reshape(()) for value in values]
     return torch.stack(tensors).to(torch.float64)
-
-
-def _merged(outputs: Sequence[Any], weighted: bool) -> Any:
-    """Return the outputs of all micro-batches, joined as if they had been one batch."""
-    losses = torch.stack([_loss_and_weight(output)[0].detach().reshape(()) for output in outputs])
-    if not isinstance(outputs[0], Mapping):
-        return {"loss": losses.mean()}
-    merged = {key: _joined([output.get(key) for output in outputs]) for key in outputs[0]}
-    merged["loss"] = losses.sum() if weighted else losses.mean()
-    if weighted:
-        merged["weight"] = sum(output["weight"] for output in outputs)
-    return merged
-
-
-def _joined(values: list[Any]) -> Any:
-    if all(isinstance(value, Tensor) for value in values):
-        detached = [value.detach() for value in values]
-        if all(value.ndim and value.shape[1:] == detached[0].shape[1:] for value in detached):
-            return torch.cat(detached)
-        return torch.stack(detached) if all(value.shape == detached[0].shape for value in detached) else detached
-    return values
-
-
-# batches
-_SPLIT_BATCH = "define split_batch(self, batch, n) in the module, which returns a list of n batches."
-
-
-def _cut(batch: Any, number: int) -> list[Any]:
-    if not _is_list_of_samples(batch):
-        return split(batch, number, _size(batch))
-    size = len(batch)
-    return [batch[index * size // number : (index + 1) * size // number] for index in range(number)]
-
-
-def _size(batch: Any, required: bool = False) -> int | None:
-    """Return the number of samples: the entries of a list of samples, or the first dimension that all tensors have."""
-    sizes = [int(tensor.shape[0]) for tensor in tensors_in(batch) if tensor.ndim]
-    if _is_list_of_samples(batch):
-        if required and {*sizes, len(batch)} != {len(batch)} and _may_be_batches(batch, sizes):
-            kind = type(batch[0]).__name__
-            raise MisconfigurationException(
-                f"The batch is a list of {len(batch)} objects ({kind}), and each tensor in them has {sizes[0]} rows.",
-                expected=f"a batch that is clearly either {len(batch)} samples or {len(batch)} batches of {sizes[0]}.",
-                fix=_SPLIT_BATCH,
-            )
-        return len(batch)
-    if required and len(set(sizes)) != 1:
-        found = f"tensors with {sorted(set(sizes))} as their first dimensions" if sizes else "no tensor to cut"
-        raise MisconfigurationException(
-            f"The batch ({type(batch).__name__}) has {found}.",
-            expected="the same number of samples first in each tensor.",
-            fix=_SPLIT_BATCH,
-        )
-    return sizes[0] if sizes else None
-
-
-def _is_list_of_samples(batch: Any) -> bool:
-    """Return whether a batch is a list with one mapping, tuple or dataclass for each sample."""
-    if not isinstance(batch, list) or not batch or isinstance(batch[0], (list, Tensor)) or not children(batch[0]):
-        return False
-    return all(type(one) is type(batch[0]) for one in batch)
-
-
-def _may_be_batches(batch: list[Any], sizes: Sequence[int]) -> bool:
-    """Return whether the entries may as well be batches, of several loaders: all values are tensors of one length."""
-    leaves, _ = flattened(batch)
-    return len(set(sizes)) == 1 and all(isinstance(leaf, Tensor) and leaf.ndim for leaf in leaves)

@@ -16,8 +16,8 @@ from tests.runs.bad_input import Net, Validated, loader, trainer, with_methods
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes from Python 3.11 on")
 TRAINING = (
     "\n  Expected: weights, gradients, activations and batches that fit.\n"
-    "  Fix: a smaller batch_size of the loader with Trainer(accumulate_grad_batches=n), which keeps the samples of a "
-    "step; callbacks=[BatchSizeFinder()] finds the largest batch size.\n"
+    '  Fix: Trainer(accumulate_grad_batches="auto"), which trains each batch in micro-batches that fit, with the same '
+    "samples per step; callbacks=[BatchSizeFinder()] finds the largest batch size.\n"
     "    Otherwise strategy=MeshStrategy(activation_checkpointing=True), precision='bf16-mixed', or on several devices "
     "strategy='fsdp'."
 )
@@ -159,20 +159,23 @@ class TestMemory:
         error.__dict__.pop("__notes__", None)
         module = with_methods(training_step=raising(error, after))
         note = note_of(RuntimeError, trainer().fit, module, loader())
-        assert note == "Given ran out of memory in training." + TRAINING
+        sizes = "parameters 12 B, gradients 12 B, optimizer state 0 B, batch of 1 sample 12 B"  # of 3 numbers each
+        assert note == f"Given ran out of memory in training. This process holds: {sizes}.{TRAINING}"
 
     @pytest.mark.parametrize("verb", ["fit", "validate"])
     def test_of_validation(self, verb):
         module = with_methods(Validated, validation_step=raising(torch.OutOfMemoryError("CUDA out of memory.")))
         data = (loader(),) * (2 if verb == "fit" else 1)
         note = note_of(RuntimeError, getattr(trainer(), verb), module, *data)
-        assert note.startswith("Given ran out of memory in validation.\n")
+        assert note.startswith("Given ran out of memory in validation. This process holds: parameters 12 B, ")
         assert note.endswith("Fix: a smaller batch_size of the validation loader.")
 
     def test_of_prediction(self):
         module = with_methods(predict_step=raising(MemoryError()))
         note = note_of(MemoryError, trainer().predict, module, loader())
-        assert note.startswith("Given ran out of memory in prediction.\n")
+        assert note.startswith(
+            "Given ran out of memory in prediction. This process holds: parameters 12 B, batch of 1 sample 12 B.\n"
+        )
         assert "trainer.predict(…, return_predictions=False)" in note
 
 
