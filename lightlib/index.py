@@ -85,6 +85,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("find_usable_cuda_devices", "cuda"),
     ),
     "lightlib.callbacks": (
+        Row("ActivationMonitor", "monitors.activations", "callbacks"),
         Row("BackboneFinetuning", "finetuning.backbone", "callbacks"),
         Row("BaseFinetuning", "finetuning.base"),
         Row("BasePredictionWriter", "prediction_writer"),

@@ -321,6 +321,19 @@ def held_by_fsdp(module: nn.Module) -> tuple[list[Tensor], list[nn.Parameter]]:
     return [tensor for one in every for tensor in one.all_gather_outputs], [one.sharded_param for one in every]
 
 
+def record_memory(most: int | None) -> None:
+    """Record the last `most` allocations on CUDA devices with their stacks; None ends it.
+
+    See https://docs.pytorch.org/docs/stable/torch_cuda_memory.html.
+    """
+    torch.cuda.memory._record_memory_history(enabled=None if most is None else "all", max_entries=most or 1)  # noqa: SLF001
+
+
+def write_memory_snapshot(path: str) -> None:
+    """Write the recorded allocations to a file, which https://docs.pytorch.org/memory_viz shows."""
+    torch.cuda.memory._dump_snapshot(path)  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+
 def drop_tensors(module: nn.Module) -> None:
     """Remove all parameters and buffers of a copy that is not used any more."""
     for part in module.modules():

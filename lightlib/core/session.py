@@ -467,6 +467,7 @@ class Session(SessionState):
             at_boundary = error is self.signals.received and run.begun and run.between_windows()
             saved = self._save_interrupted(run) if at_boundary else None
             requeue = error is self.signals.received and self._requeue_requested()
+        _warning(self.trainer.profiler.note_failure, error)
         if self.hooks is not None:
             _warning(self.hooks.on_exception, error)
             if self.datamodule is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torch import Tensor, enable_grad
 from torch.autograd import set_detect_anomaly
@@ -21,9 +21,10 @@ from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.mapping import storage_of
 from lightlib.conventions import assigned
-from lightlib.core import check, run_views, spawned
+from lightlib.core import check, run_views
 from lightlib.core.audit import Audit, audit
 from lightlib.core.default_callbacks import all_callbacks, has_timer
+from lightlib.core.explain import in_place_of_training
 from lightlib.core.metrics.results import Results, to_floats
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
@@ -46,7 +47,8 @@ from lightlib.core.setup.callbacks import CallbacksArgument
 from lightlib.core.setup.plugins import Plugin
 from lightlib.core.setup.settings import Settings, integer, replace_settings, root_folder
 from lightlib.core.setup.strategy_by_memory import strategy_by_memory
-from lightlib.core.setup.trainer_call import checked_call, refuse_unknown
+from lightlib.core.setup.trainer_call import checked_call
+from lightlib.core.verbs import verb
 from lightlib.data.train import TrainData
 from lightlib.loggers.logger import Logger
 from lightlib.loggers.media.items import Media, check_media
@@ -251,6 +253,7 @@ class Trainer:
             object.__setattr__(self, name, value)
 
     # the four verbs
+    @verb
     def fit(
         self,
         model: Module,
@@ -260,7 +263,6 @@ class Trainer:
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
         resume: Any = None,
-        **unknown: NoReturn,
     ) -> None:
         """Train and validate `model`.
 
@@ -278,10 +280,6 @@ class Trainer:
         Raises:
             MisconfigurationException: An argument does not fit. It is found before training starts.
         """
-        refuse_unknown(unknown, Trainer.fit, Trainer)
-        if spawned.wanted(self):
-            spawned.call(self, "fit", locals())
-            return
         self.settings.warn_if_unlimited()
         check.refuse_inference_mode()
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
@@ -290,6 +288,7 @@ class Trainer:
             with self._session as run, set_detect_anomaly(True) if self.settings.detect_anomaly else nullcontext():
                 self.run_training(run)
 
+    @verb
     def validate(
         self,
         model: Module | None = None,
@@ -298,7 +297,6 @@ class Trainer:
         verbose: bool = True,
         datamodule: DataModule | None = None,
         weights_only: bool | None = None,
-        **unknown: NoReturn,
     ) -> list[dict[str, float]]:
         """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader.
 
@@ -311,13 +309,11 @@ class Trainer:
             datamodule: A DataModule instead of loaders.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
-        refuse_unknown(unknown, Trainer.validate, Trainer)
-        if spawned.wanted(self):
-            return spawned.call(self, "validate", locals())  # type: ignore[no-any-return]
         given = {"val_dataloaders": dataloaders}
         self._session.begin(TrainerFn.VALIDATING, model, given, datamodule, ckpt_path, weights_only)
         return self._evaluate(VALIDATION, verbose)
 
+    @verb
     def test(
         self,
         model: Module | None = None,
@@ -326,7 +322,6 @@ class Trainer:
         verbose: bool = True,
         datamodule: DataModule | None = None,
         weights_only: bool | None = None,
-        **unknown: NoReturn,
     ) -> list[dict[str, float]]:
         """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader.
 
@@ -336,9 +331,6 @@ class Trainer:
             verbose: Print the metrics. Default True.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
-        refuse_unknown(unknown, Trainer.test, Trainer)
-        if spawned.wanted(self):
-            return spawned.call(self, "test", locals())  # type: ignore[no-any-return]
         given = {"test_dataloaders": dataloaders}
         self._session.begin(TrainerFn.TESTING, model, given, datamodule, ckpt_path, weights_only)
         return self._evaluate(TEST, verbose)
@@ -351,7 +343,7 @@ class Trainer:
         return metrics
 
     @overload
-    def predict(
+    def predict(  # type: ignore[overload-overlap]  # a bool that is True gives the list
         self,
         model: Module | None = None,
         dataloaders: Any = None,
@@ -367,11 +359,11 @@ class Trainer:
         model: Module | None = None,
         dataloaders: Any = None,
         datamodule: DataModule | None = None,
-        return_predictions: Literal[True] | None = None,
+        return_predictions: bool | None = None,
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
     ) -> list[Any]: ...
-    @overload
+    @verb
     def predict(
         self,
         model: Module | None = None,
@@ -380,16 +372,6 @@ class Trainer:
         return_predictions: bool | None = None,
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
-    ) -> list[Any] | None: ...
-    def predict(
-        self,
-        model: Module | None = None,
-        dataloaders: Any = None,
-        datamodule: DataModule | None = None,
-        return_predictions: bool | None = None,
-        ckpt_path: str | Path | None = None,
-        weights_only: bool | None = None,
-        **unknown: NoReturn,
     ) -> list[Any] | None:
         """Return the outputs of `predict_step`: a list with one per batch, or with several loaders a list of lists.
 
@@ -399,14 +381,30 @@ class Trainer:
             ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
-        refuse_unknown(unknown, Trainer.predict, Trainer)
-        if spawned.wanted(self):
-            return spawned.call(self, "predict", locals())  # type: ignore[no-any-return]
         given, keep = {"predict_dataloaders": dataloaders}, return_predictions is not False
         self._session.begin(TrainerFn.PREDICTING, model, given, datamodule, ckpt_path, weights_only)
         with self._session as run:
             outputs = loop.predict(run, keep)
         return (outputs[0] if len(outputs) == 1 else outputs) if keep else None
+
+    def explain(
+        self, model: Module, train_dataloaders: Any = None, val_dataloaders: Any = None, **fit_arguments: Any
+    ) -> str:
+        """Return one page on a `fit` with these arguments: devices, memory, steps, schedules, files.
+
+        All is set up as for `fit`, with its errors, hooks and folders; nothing is trained.
+
+        Raises:
+            MisconfigurationException: The strategy spawns its processes, so that this one has no run.
+        """
+        pages: list[str] = []
+        before: Any = self.run_training
+        self.run_training = in_place_of_training(self, pages)  # type: ignore[assignment]
+        try:
+            self.fit(model, train_dataloaders, val_dataloaders, **fit_arguments)
+        finally:
+            self.run_training = before
+        return pages[0]
 
     # limits: the arguments that may be read and set
     accumulate_grad_batches = Limit[int]()

@@ -10,9 +10,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from lightlib import report
+from lightlib.accelerators.out_of_memory import is_out_of_memory
+from lightlib.errors import MisconfigurationException, check_flag
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
+from lightlib.torch_private import record_memory, write_memory_snapshot
 
 _MIB = 2**20
+_ALLOCATIONS = 100_000
 
 
 @dataclass(slots=True)
@@ -54,6 +59,12 @@ class MemoryProfiler(Profiler):
     Args:
         dirpath: The folder of the summary; the trainer's `log_dir` when only `filename` is given.
         filename: The start of the summary's file name. Without both arguments the summary is shown at the end.
+        snapshot: Record the allocations on CUDA with their stacks, and when memory runs out write the last 100,000 to
+            ``<stage>-memory-<rank>.pickle``, which https://docs.pytorch.org/memory_viz shows. It slows down each
+            allocation. Never run on a GPU so far. Default: False.
+
+    Raises:
+        MisconfigurationException: When a run begins: `snapshot`, and there is no CUDA device.
 
     Example:
         >>> profiler = MemoryProfiler()
@@ -65,13 +76,16 @@ class MemoryProfiler(Profiler):
 
     default_filename = "memory"
 
-    def __init__(self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None) -> None:
+    def __init__(
+        self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None, snapshot: bool = False
+    ) -> None:
         super().__init__(dirpath, filename)
+        self.snapshot = check_flag("MemoryProfiler", "snapshot", snapshot)
         self.uses: dict[str, MemoryUse] = {}
         self._running: list[_Running] = []
         self._module: nn.Module | None = None
         self._device: torch.device | None = None
-        self._over = False
+        self._over = self._records = False
 
     def watch(self, module: nn.Module) -> None:
         self._module = module
@@ -81,6 +95,21 @@ class MemoryProfiler(Profiler):
         if self._over:  # the measurements belong to the previous run
             self.uses.clear()
             self._over = False
+        if self.snapshot:
+            if not torch.cuda.is_available():
+                raise MisconfigurationException(
+                    "MemoryProfiler(snapshot=True) without a CUDA device.",
+                    expected="a CUDA device, of which alone torch records allocations.",
+                    fix="MemoryProfiler(), which measures the memory of each action on any device.",
+                )
+            record_memory(_ALLOCATIONS)
+            self._records = True
+
+    def note_failure(self, error: BaseException) -> None:
+        if self._records and is_out_of_memory(error):
+            path = str(self.path(".pickle"))
+            write_memory_snapshot(path)
+            report.info(f"Memory ran out. https://docs.pytorch.org/memory_viz shows the last allocations, in {path!r}.")
 
     def start(self, action_name: str) -> None:
         if any(one.name == action_name for one in self._running):
@@ -136,6 +165,9 @@ class MemoryProfiler(Profiler):
 
     def teardown(self, stage: str | None) -> None:
         self._running.clear()
+        if self._records:
+            record_memory(None)
+            self._records = False
         self._over, self._module, self._device = True, None, None
 
 

@@ -127,6 +127,9 @@ class Profiler(ABC):
     def inspect(self, facts: RunFacts) -> None:
         """Receive facts about the run; called once before `describe`."""
 
+    def note_failure(self, error: BaseException) -> None:
+        """Receive the error that ends the run, before `teardown`."""
+
     def teardown(self, stage: str | None) -> None:
         """Release everything at the end of a run, also after an exception."""
 

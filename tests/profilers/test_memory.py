@@ -8,6 +8,8 @@ import torch
 import lightlib
 from lightlib.errors import MisconfigurationException
 from lightlib.profilers import MemoryProfiler, memory
+from tests.runs.bad_input import loader, with_methods
+from tests.runs.plain import Net, batches, quiet_trainer
 from tests.runs.quiet import QUIET
 
 MIB = 2**20
@@ -99,3 +101,33 @@ def test_the_resident_memory_grows_with_what_is_used():
     block = torch.ones(64 * MIB // 4)
     assert memory.resident_memory() - before > 32 * MIB
     assert block.sum() == len(block)
+
+
+class TestSnapshot:
+    """Of the allocations on a GPU, with stand-ins for torch's functions, which need one."""
+
+    @pytest.fixture
+    def calls(self, monkeypatch):
+        calls = []
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(memory, "record_memory", lambda most: calls.append(("record", most)))
+        monkeypatch.setattr(memory, "write_memory_snapshot", lambda path: calls.append(("write", path)))
+        return calls
+
+    @pytest.mark.parametrize(
+        ("error", "written"), [(torch.OutOfMemoryError("CUDA out of memory."), 1), (ValueError("another"), 0)]
+    )
+    def test_it_is_written_when_memory_runs_out(self, calls, error, written, tmp_path):
+        def step(self, batch, batch_idx):
+            raise error
+
+        profiler = MemoryProfiler(tmp_path, "use", snapshot=True)
+        with pytest.raises(type(error)):
+            quiet_trainer(profiler=profiler).fit(with_methods(training_step=step), loader())
+        writes = [path for kind, path in calls if kind == "write"]
+        assert writes == [str(tmp_path / "fit-use.pickle")] * written
+        assert [most for kind, most in calls if kind == "record"] == [100_000, None]
+
+    def test_without_a_gpu_it_is_refused(self):
+        with pytest.raises(MisconfigurationException, match="without a CUDA device"):
+            quiet_trainer(profiler=MemoryProfiler(snapshot=True)).fit(Net(), batches(1))

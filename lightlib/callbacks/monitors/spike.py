@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from lightlib import safe_files
+from lightlib import report, safe_files
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import (
     ArgumentTypeError,
@@ -192,7 +192,8 @@ class SpikeDetection(Callback):
     """Ends the run at a spike of the loss; see :class:`FabricSpikeDetection` for the rule and the arguments.
 
     Each batch waits for the device, and with several processes for all of them, so it costs most where steps are
-    short. The file is by default in the Trainer's `default_root_dir`.
+    short. The file is by default in the Trainer's `default_root_dir`. The error's note names the epoch, the batch, the
+    step, the loss, and three layers with the largest gradients for their weights.
 
     Args:
         arguments: Those of :class:`FabricSpikeDetection`, with the same names and defaults.
@@ -235,14 +236,40 @@ class SpikeDetection(Callback):
                 expected="a loss, or a dict with it.",
                 fix='return {"loss": loss} from training_step.',
             )
-        folder = os.fspath(trainer.default_root_dir)
-        self.detection.decide(trainer.strategy, trainer.global_rank, loss, batch_idx, folder)
+        folder, mean = os.fspath(trainer.default_root_dir), self.detection.running_mean
+        try:
+            self.detection.decide(trainer.strategy, trainer.global_rank, loss, batch_idx, folder)
+        except TrainingSpikeException as spike:
+            here = "no loss" if loss is None else f"the loss {float(loss):.5g}"
+            place = f"epoch {trainer.current_epoch}, batch {batch_idx}, optimizer step {trainer.global_step}"
+            text = f"{place}: {here}, after a mean of {mean:.5g} over the last {self.detection.window} losses."
+            report.add_note(spike, f"{text}{_suspects(trainer, pl_module)}")
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         return self.detection.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.detection.load_state_dict(state_dict)
+
+
+def _suspects(trainer: Trainer, module: Module) -> str:
+    """Return the layers with gradients that are not finite, or largest for the weights; all processes call this."""
+    strategy = trainer.strategy
+    if strategy.divides_parameters or not strategy.steps_parameters:
+        return ""
+    layers = {name: list(part.parameters(recurse=False)) for name, part in module.named_modules()}
+    trained = {name: [p for p in part if p.grad is not None] for name, part in layers.items()}
+    trained = {name: part for name, part in trained.items() if part}
+    if not trained:
+        return ""
+    pairs = [[(p, p.grad) for p in part] for part in trained.values()]
+    gradients = strategy.norms(pairs).tolist()
+    weights = strategy.norms([[(p, p.detach()) for p in part] for part in trained.values()]).tolist()
+    rows = [(g / w if w else g, name, g, w) for name, g, w in zip(trained, gradients, weights, strict=True)]
+    rows.sort(key=lambda row: (math.isfinite(row[0]), -row[0] if math.isfinite(row[0]) else 0.0))
+    texts = [f"{name or type(module).__name__} (gradient {g:.3g}, weights {w:.3g})" for _, name, g, w in rows[:3]]
+    return f" The layers with the largest gradients for their weights: {', '.join(texts)}."
 
 
 def _listed(file: Path) -> list[int]:

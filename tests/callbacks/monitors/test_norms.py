@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from lightlib.callbacks import NormMonitor
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from tests.callbacks.monitors.test_activations import Recording
 from tests.core.run.loop.test_overhead import data, per_batch
 from tests.runs.modules import Manual
 from tests.runs.plain import QUIET, Net, Rows, batches, quiet_trainer
@@ -138,3 +139,39 @@ def test_a_strategy_that_keeps_its_gradients_is_refused(monkeypatch):
     monkeypatch.setattr(type(trainer.strategy), "steps_parameters", False)
     with pytest.raises(MisconfigurationException, match="keeps gradients for itself"):
         trainer.fit(Net(), batches(1))
+
+
+class TestLayers:
+    def test_the_norms_of_layers_are_those_of_a_plain_loop(self):
+        found = logged(NormMonitor(every_n_steps=2, layers=["net.*", "net"]), Net(), batches(4))
+        net = Net()
+        optimizer = net.configure_optimizers()
+        for step, (x, y) in enumerate(batches(4), 1):
+            optimizer.zero_grad()
+            cross_entropy(net.net(x), y).backward()
+            if step % 2 == 0:
+                expected = {"grad_norm": norm(p.grad for p in net.parameters()), "param_norm": norm(net.parameters())}
+                for name in ("net", "net.0", "net.3"):
+                    weights = [*net.get_submodule(name).parameters()]
+                    expected[f"grad_norm/{name}"] = norm(p.grad for p in weights)
+                    expected[f"param_norm/{name}"] = norm(weights)
+                assert found[step] == pytest.approx(expected, rel=1e-6)
+            optimizer.step()
+        assert sorted(found) == [2, 4]
+
+    def test_histograms_go_to_the_loggers(self):
+        logger = Recording()
+        monitor = NormMonitor(every_n_steps=2, layers="net.0", histograms=True)
+        Trainer(**QUIET | {"logger": logger}, max_epochs=1, callbacks=[monitor]).fit(Net(), batches(2))
+        assert logger.media == [("gradients/net.0", 2, 56), ("parameters/net.0", 2, 56)]
+
+    @pytest.mark.parametrize(
+        ("layers", "error", "message"),
+        [
+            ("nets.*", MisconfigurationException, r"layers='nets.\*'\) matches no layer of Net(.|\n)*'net.0'"),
+            (3, ArgumentTypeError, "names of layers"),
+        ],
+    )
+    def test_refused(self, layers, error, message):
+        with pytest.raises(error, match=message):
+            logged(NormMonitor(layers=layers), Net(), batches(1))

@@ -14,11 +14,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib
 from lightlib.callbacks import SpikeDetection
+from lightlib.callbacks.monitors import spike
 from lightlib.callbacks.monitors.spike import FabricSpikeDetection, TrainingSpikeException
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from tests.callbacks.fake_trainer import FakeStrategy
 from tests.processes.ranks import ranks
+from tests.runs import plain
 from tests.runs.modules import Regression
+from tests.runs.plain import quiet_trainer
 from tests.runs.quiet import QUIET
 
 FABRIC = SimpleNamespace(strategy=FakeStrategy(), global_rank=0)
@@ -163,3 +166,24 @@ def test_all_ranks_end_at_the_same_batch(tmp_path):
 def test_wrong_arguments(arguments, kind, message):
     with pytest.raises(kind, match=message):
         SpikeDetection(**arguments)
+
+
+def test_the_error_names_the_batch_the_step_and_the_layers():
+    data = plain.batches(4)
+    data[3][0][:, 2] *= 1e4
+    with pytest.raises(TrainingSpikeException) as raised:
+        quiet_trainer(callbacks=[SpikeDetection(rtol=0.5)]).fit(plain.Net(net=torch.nn.Linear(6, 3)), data)
+    (note,) = raised.value.__notes__
+    assert note.startswith("epoch 0, batch 3, optimizer step 4: the loss ")
+    assert "the largest gradients for their weights: net (gradient " in note
+
+
+def test_layers_with_gradients_that_are_not_finite_come_first():
+    module = plain.Net()
+    trainer = quiet_trainer()
+    trainer.fit(module, plain.batches(1))
+    for p in module.parameters():
+        p.grad = torch.ones_like(p)
+    module.net[3].weight.grad[0, 0] = math.nan
+    text = spike._suspects(trainer, module)
+    assert text.index("net.3 (gradient nan") < text.index("net.0 (gradient ")
