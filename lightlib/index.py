@@ -256,7 +256,16 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("draw_segmentation_masks", "draw"),
         Row("make_grid", "draw"),
     ),
-    "lightlib.losses": (Row("linear_cross_entropy", "chunked"),),
+    "lightlib.losses": (
+        Row("ReferenceModel", "reference"),
+        Row("dpo_loss", "policy"),
+        Row("group_advantages", "policy"),
+        Row("grpo_loss", "policy"),
+        Row("linear_cross_entropy", "chunked"),
+        Row("sequence_log_probs", "log_probs"),
+        Row("token_kl", "policy"),
+        Row("token_log_probs", "log_probs"),
+    ),
     "lightlib.optim": (
         Row("LAMB", "lamb", "optimizers"),
         Row("LARS", "lars", "optimizers"),

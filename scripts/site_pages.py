@@ -56,6 +56,7 @@ SHELVES: dict[str, dict[str, str]] = {
     "How to": {
         "how-to/transformers": "A Hugging Face model: tokens, a warm-up, `from_pretrained`",
         "how-to/peft": "LoRA and other adapters of peft, small checkpoints, and adapters that other programs read",
+        "how-to/post-training": "Language models by answers, preferences and rewards: SFT, DPO and GRPO",
         "how-to/timm": "An image model of timm, with its optimizers, schedules and Mixup",
         "how-to/torchvision": "MixUp, CutMix and label smoothing for images, in training only",
         "how-to/export": "ONNX, `torch.export` and TorchScript, with the values compared",

@@ -1,4 +1,4 @@
-"""Losses that torch lacks, or has in newer releases only. Names are imported on first use."""
+"""Losses that torch lacks, or has in newer releases only, and their parts; imported on first use."""
 
 from __future__ import annotations
 

@@ -15,7 +15,14 @@ from tests.processes import programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_LINES = {"image_classifier": 80, "gpt": 180}
-PUBLIC = {"lightlib", "lightlib.callbacks", "lightlib.experiment", "lightlib.loggers", "lightlib.strategies"}
+PUBLIC = {
+    "lightlib",
+    "lightlib.callbacks",
+    "lightlib.experiment",
+    "lightlib.loggers",
+    "lightlib.losses",
+    "lightlib.strategies",
+}
 ALWAYS = ("ddp", "fsdp", "pipeline")  # the other strategies take `make slow`
 STRATEGIES = [name for name in registry.BUILT_IN["strategies"] if name != "single_device" and "find" not in name]
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
@@ -48,8 +55,8 @@ def number_after(words: str, text: str) -> float:
 # files
 def test_all_examples_are_here() -> None:
     assert NAMES == [
-        "digits", "fabric", "fine_tuning", "gan", "gpt", "image_classifier", "killed", "parallel_gpt",
-        "progressive_resizing", "ray_train", "search", "segmentation",
+        "digits", "dpo", "fabric", "fine_tuning", "gan", "gpt", "grpo", "image_classifier", "killed", "parallel_gpt",
+        "progressive_resizing", "ray_train", "search", "segmentation", "sft",
     ]  # fmt: skip
 
 
