@@ -126,6 +126,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
         Row("ProgressBar", "progress.base"),
         Row("PublishAdapter", "checkpoint.publish", "callbacks"),
         Row("PublishCheckpoint", "checkpoint.publish", "callbacks"),
+        Row("QuantizationAwareTraining", "memory.quantization", "callbacks"),
         Row("RankLogFiles", "records.rank_logs", "callbacks"),
         Row("RankMetricFiles", "records.rank_metrics", "callbacks"),
         Row("RayTrainReport", "checkpoint.ray_train_report", "callbacks"),

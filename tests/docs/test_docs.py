@@ -20,7 +20,9 @@ GUIDES = ("peft", "timm", "torchvision", "transformers")  # pages with the name 
 # Pages that run as a program: they start a second process, which runs the page again, or import what changes a process.
 SCRIPTS = ("strategies", "launching", "tensor", "compile", "notebooks", "operating-systems", *GUIDES)
 FILES = ("experiments", "sweep", "streams")  # pages of which each block is a file
-STREAMS = re.compile(r"^(?:import|from) (datasets|litdata|webdataset)\b", flags=re.MULTILINE)  # of optional packages
+STREAMS = re.compile(
+    r"^(?:import|from) (datasets|litdata|torchao|webdataset)\b", flags=re.MULTILINE
+)  # of optional packages
 OF_TORCHDATA = "UserWarning: 'set_vital' is deprecated"
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 # Deviations that the pages must explain to users of Lightning, each with words that its row must contain.
