@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -128,21 +128,30 @@ def test_a_resumed_run_samples_the_same_answers(sft, tmp_path, strategy, devices
     assert all(value.equal(again[name]) for name, value in uninterrupted.items())
 
 
+KILLED = f"""
+import os, runpy, signal, sys
+import lightlib
+
+class Kills(lightlib.Callback):
+    def on_train_batch_end(self, trainer, *args):
+        if trainer.global_step == 20:  # in the second epoch
+            os.kill(os.getpid(), signal.SIGKILL)
+
+trainer = lightlib.Trainer
+lightlib.Trainer = lambda callbacks, **arguments: trainer(callbacks=[callbacks, Kills()], **arguments)
+sys.path.insert(0, {str(EXAMPLES)!r})
+runpy.run_path({str(EXAMPLES / "grpo.py")!r}, run_name="__main__")
+"""
+
+
 def test_a_killed_program_ends_with_the_same_weights(sft):
-    command = (EXAMPLES / "grpo.py", "--sft", str(sft[1]), *CPU)
-    expected = run("grpo", *command[1:]).splitlines()[-1]
+    arguments = ("--sft", str(sft[1]), *CPU, "--max_epochs", "3")
+    expected = run("grpo", *arguments).splitlines()[-1]
     weights = checkpoint.load("grpo.ckpt")["state_dict"]
     Path("grpo.ckpt").unlink()
-    program = programs.Program(*command, env=programs.environment())
-    while not Path("grpo.ckpt").exists():  # the first epoch has ended
-        time.sleep(0.005)
-    program.kill()
-    program.communicate()
-    assert program.returncode < 0  # killed before its end
-    assert (
-        run("grpo", *command[1:], "--resume").splitlines()[-1].partition("before, ")[2]
-        == expected.partition("before, ")[2]
-    )
+    killed = programs.run("-c", KILLED, *arguments, env=programs.environment())
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert run("grpo", *arguments, "--resume").splitlines()[-1] == expected
     again = checkpoint.load("grpo.ckpt")["state_dict"]
     assert weights.keys() == again.keys()
     assert all(value.equal(again[name]) for name, value in weights.items())
