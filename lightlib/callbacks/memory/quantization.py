@@ -13,6 +13,7 @@ from torch import nn
 from lightlib import optional, report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.requirements import need_layers
+from lightlib.checkpoint.directory.tensors import dtensor_type
 from lightlib.errors import MisconfigurationException, check_int, check_word, nearest, wrong_type
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class QuantizationAwareTraining(Callback):
     When a run begins, torchao replaces each chosen `torch.nn.Linear` by a subclass that rounds in its forward; rounding
     passes gradients on. Parameters and their names stay, so checkpoints are those of the plain module, and a program
     without the callback loads them. Evaluations are computed with rounding as well. After the run, `convert` returns
-    the quantized model. It works on one device and under DDP, and was tested with torchao 0.18 on CPUs.
+    the quantized model. It works on one device, under DDP and FSDP, and was tested with torchao 0.18 on CPUs.
 
     Args:
         config: ``"8da4w"`` (default): weights of 4 bits and inputs of 8 bits, whose scales are computed for each token;
@@ -45,7 +46,7 @@ class QuantizationAwareTraining(Callback):
         ArgumentTypeError: An argument has another type.
         UnknownNameError: There is no such config.
         MisconfigurationException: When a run begins: torchao is not installed, or has no such training; a name matches
-            no linear layer, groups do not divide one, `configure_model` builds some, or the strategy shards parameters.
+            no linear layer, groups do not divide one, `configure_model` builds some, or the strategy divides layers.
 
     Example:
         >>> QuantizationAwareTraining(layers=["blocks.*", "head"])
@@ -73,7 +74,8 @@ class QuantizationAwareTraining(Callback):
             report.warn(f"{_OWNER} resumes with {self.state_dict()}; the checkpoint was trained with {state_dict}.")
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        need_layers(self, trainer)
+        if _splits_layers(trainer):
+            need_layers(self, trainer)
         found = self.prepare(pl_module)
         if stage == "fit":
             report.info(f"{_OWNER}: {len(found)} linear layers are trained with rounded weights.")
@@ -108,8 +110,15 @@ class QuantizationAwareTraining(Callback):
             module: A module that was trained with this callback, a part of it, or one with weights from a checkpoint.
 
         Raises:
-            MisconfigurationException: As when a run begins; or torchao has no kernel of `config` for this machine.
+            MisconfigurationException: As when a run begins; the parameters are sharded; or torchao has no kernel of
+                `config` for this machine.
         """
+        if any(isinstance(parameter, dtensor_type()) for parameter in module.parameters()):
+            raise MisconfigurationException(
+                f"{_OWNER}.convert got {type(module).__name__}, of which this process has a shard.",
+                expected="a module with all of its parameters.",
+                fix="load the checkpoint of the run, for instance with load_from_checkpoint, and convert that module.",
+            )
         result = copy.deepcopy(module)
         self.prepare(result)
         self._quantize(result, "convert", set())
@@ -159,6 +168,12 @@ class QuantizationAwareTraining(Callback):
                 fix=f"another group_size, or layers=[…] without {', '.join(unfit[:5])}.",
             )
         return chosen
+
+
+def _splits_layers(trainer: Trainer) -> bool:
+    """Whether layers may compute with a shard of their parameters, and not with gathered ones as under FSDP."""
+    axes = [axis.name for axis in getattr(trainer.strategy, "axes", ()) if axis.size != 1]
+    return not axes or not {"replicate", "shard"}.issuperset(axes)
 
 
 def _is_plain_or_replaced(layer: nn.Module) -> bool:
