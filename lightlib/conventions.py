@@ -39,6 +39,7 @@ class Order:
             its sampler to the end, where a shuffling sampler with a generator draws once more.
         replaces_samplers: With several processes, loaders get torch's DistributedSampler with the seed of the run, and
             all processes draw the same random numbers. A prediction keeps an incomplete last batch.
+        numbers_loaders: Names of metrics end with the number of the evaluation loader, also where loaders have names.
         logs_behind: The x-axis of the loggers is the number of steps before the one whose values are logged, and that
             of evaluation steps the number of their batch. `Logger.save` follows each row.
         teardown_always: `teardown` is called after an error as well.
@@ -57,6 +58,7 @@ class Order:
     keeps_arrays: bool = False
     stops_at_length: bool = False
     replaces_samplers: bool = False
+    numbers_loaders: bool = False
     logs_behind: bool = False
     teardown_always: bool = True
     fails_as_failed: bool = True

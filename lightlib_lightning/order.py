@@ -20,6 +20,7 @@ LIGHTNING = Conventions(
         keeps_arrays=True,
         stops_at_length=True,
         replaces_samplers=True,
+        numbers_loaders=True,
         logs_behind=True,
         teardown_always=False,
         fails_as_failed=False,

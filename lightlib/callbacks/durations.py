@@ -83,10 +83,10 @@ def parsed(owner: object, name: str, text: Any, forms: str = FORMS, example: str
     return Duration(int(number) if number == int(number) else number, unit)
 
 
-def seconds(owner: object, name: str, value: Any) -> float:
+def seconds(owner: object, name: str, value: Any, more: str = "") -> float:
     """Return a time in seconds: a text as ``"2h"`` or ``"DD:HH:MM:SS"``, a timedelta, or a dict of its arguments.
 
-    The parts of ``"DD:HH:MM:SS"`` are added up: 65 seconds are a minute and five.
+    The parts of ``"DD:HH:MM:SS"`` are added up: 65 seconds are a minute and five. `more` is added to the valid forms.
 
     Raises:
         ArgumentTypeError: It has another type.
@@ -104,7 +104,7 @@ def seconds(owner: object, name: str, value: Any) -> float:
     except (TypeError, OverflowError):
         length = None
     if length is None or length < 0:
-        raise wrong_value(owner, name, value, f"a time that is not negative: {TIMES}", example)
+        raise wrong_value(owner, name, value, f"a time that is not negative: {TIMES}{more}", example)
     return length
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.direction import Direction
-from lightlib.callbacks.monitored import check_monitor, final_at_epoch_end, missing, validates
+from lightlib.callbacks.monitored import check_monitor, final_at_epoch_end, is_old, missing, validates
 from lightlib.errors import check_int
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class EarlyStopping(Callback):
 
     def _run_early_stopping_check(self, trainer: Trainer) -> None:
         """Compare the metric as it is now, and stop the run if it is time."""
-        if trainer.fast_dev_run:
+        if trainer.fast_dev_run or is_old(trainer, self.monitor):
             return
         self._follow(self._direction.look(self.mode, trainer))
         logs = dict(trainer.callback_metrics)

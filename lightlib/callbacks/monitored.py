@@ -12,6 +12,8 @@ from lightlib import report
 from lightlib.errors import MisconfigurationException, UnknownNameError, nearest, wrong_type
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lightlib.core.trainer import Trainer
 
 MODES = ("max", "min")
@@ -51,6 +53,16 @@ def check_monitor(owner: str, monitor: object) -> None:
     several = ", ".join(f"{owner}(monitor={name!r})" for name in names)
     fix = f"one callback for each: callbacks=[{several}]" if several else f'{owner}(monitor="val_loss")'
     raise wrong_type(owner, "monitor", monitor, "the name of one metric, as a string", fix=fix)
+
+
+def is_old(trainer: Trainer, monitor: str) -> bool:
+    """Whether the metric is that of a validation loader that the last validation left out, so it has no new value."""
+    return trainer.run is not None and trainer.run.results.is_old(monitor)
+
+
+def new_metrics(trainer: Trainer) -> dict[str, Tensor]:
+    """Return the latest logged values, without those of validation loaders that the last validation left out."""
+    return {name: value for name, value in trainer.callback_metrics.items() if not is_old(trainer, name)}
 
 
 def validates(trainer: Trainer) -> bool:
@@ -118,7 +130,9 @@ def of_validation(monitor: str) -> bool:
     return _OF_VALIDATION.match(monitor) is not None
 
 
-def warn_for_unlogged(monitors: Iterable[tuple[str, str]], logged: Iterable[str]) -> None:
+def warn_for_unlogged(
+    monitors: Iterable[tuple[str, str]], logged: Iterable[str], endings: Iterable[str] = ("",)
+) -> None:
     """Warn for metrics that the sanity check, a short validation, should have logged, and has not.
 
     That cannot be an error: training may log them. So only those are named that look like metrics of a validation, or
@@ -127,9 +141,22 @@ def warn_for_unlogged(monitors: Iterable[tuple[str, str]], logged: Iterable[str]
     Args:
         monitors: What `monitors_of` returned.
         logged: The names that the sanity check logged.
+        endings: Of the names of metrics, by loader.
+
+    Raises:
+        MisconfigurationException: The loaders log the metric, each with its name at the end.
     """
-    names = sorted(logged)
+    names, endings = sorted(logged), tuple(endings)
     for owner, monitor in monitors if names else ():
+        named = [end for end in endings if end and not end.startswith("/dataloader_idx_")]
+        of_loaders = [monitor + end for end in named if monitor + end in names]
+        if monitor not in names and of_loaders:
+            raise MisconfigurationException(
+                f"{owner}(monitor={monitor!r}): each validation loader logs this metric with its own name at the end.",
+                expected=f"one of {', '.join(map(repr, of_loaders))}.",
+                fix=f"{owner}(monitor={of_loaders[0]!r}), or log one number of all loaders: "
+                f"self.log({monitor!r}, …, add_dataloader_idx=False)",
+            )
         mistyped = difflib.get_close_matches(monitor, names, n=1, cutoff=_TYPING_MISTAKE)
         if monitor not in names and (mistyped or of_validation(monitor)):
             report.warn(

@@ -61,7 +61,7 @@ from lightlib.core.run.training_pass import STEP
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.setup.batch_sizes import accumulation_of, explain, largest_batch
 from lightlib.core.setup.loaders import check_loaders
-from lightlib.core.setup.plugins import plan_of
+from lightlib.core.setup.plugins import loader_intervals, plan_of
 from lightlib.core.setup.settings import Settings
 from lightlib.core.setup.timing import Timing
 from lightlib.data.combined import CombinedLoader, flatten
@@ -335,7 +335,7 @@ class Builder:
                 loaders, limit, self.move(), argument, stage.name, self.share(), lockstep,
                 epoch=lambda: self.trainer.current_epoch, sequential=overfits,
                 converts=self.converts_arrays(), loaded_at=epoch,
-                notes_indices=stage is PREDICT and self._notes_indices(),
+                notes_indices=stage is PREDICT and self._notes_indices(), numbered=self.order.numbers_loaders,
             )  # fmt: skip
             check_loaders(data.given, key, may_shuffle=overfits)
             if not data.num_loaders and within_fit:
@@ -353,9 +353,11 @@ class Builder:
         has_val = self.sources["val"] is not None and bool(self.settings.limit_val_batches)
         schedules = (each.changes for each in self.callbacks if isinstance(each, GradientAccumulationScheduler))
         known = self.loaded is None or self.loaded.is_loaded
+        fits, data = self.trainer.state.fn is TrainerFn.FITTING, self.evaluations.get("val")
         plan = plan_of(
-            self.settings, num_batches, has_val, known, next(schedules, ()), checks_always=self.order.checks_always
-        )
+            self.settings, num_batches, has_val, known, next(schedules, ()),
+            loader_intervals(self.settings, data) if has_val and fits else (), checks_always=self.order.checks_always,
+        )  # fmt: skip
         return replace(plan, accumulate=plan.accumulation(self.trainer.progress.epoch))
 
     def run(
@@ -458,7 +460,9 @@ class Builder:
         step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler
         metrics = lambda: self.results.callback_metrics  # noqa: E731
         counted = step_of_counted_batch(step, progress) if by_user and self.order.counts_all else None
-        return Schedules(configs, step, metrics, module.automatic_optimization, self.strategy.reduce, counted)
+        return Schedules(
+            configs, step, metrics, module.automatic_optimization, self.strategy.reduce, counted, self.results.is_old
+        )
 
     def _clip(self, defaults: tuple[float | None, str | None]) -> Callable[[Any], None] | None:
         by_user = [name for name in _CLIPPING if overrides(self.module, Module, name)]

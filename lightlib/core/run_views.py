@@ -94,11 +94,11 @@ def num_batches(builder: Builder | None, key: str) -> list[float]:
     return [] if data is None else list(data.num_batches)
 
 
-def validates(counts: list[float], plan: Plan | None, limit: float) -> bool:
+def validates(counts: list[float], plan: Plan | None, limit: Any) -> bool:
     """Whether a fit validates on loaders of these numbers of batches."""
     if not counts:  # with compat loaders may be requested in a later epoch
-        return plan is not None and plan.validate_every is not None and limit > 0
-    return any(counts) and limit > 0
+        return plan is not None and plan.validate_every is not None and bool(limit)
+    return any(counts) and bool(limit)
 
 
 def validation_interval(plan: Plan | None) -> float | None:

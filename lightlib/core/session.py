@@ -560,7 +560,7 @@ class Session(SessionState):
             if show is not None:
                 show(metrics, fn)
             else:
-                report.write_output(print, table(metrics, fn))
+                report.write_output(print, table(metrics, fn, self.results.table.endings))
 
     def print_by(self, fn: str, show: Callable[[list[dict[str, float]], str], None]) -> None:
         """Print the metrics of ``"validate"`` or ``"test"`` by the user's function."""

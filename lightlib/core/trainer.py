@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.records.history import History
 
 Duration = str | timedelta | dict[str, int]
+Batches = int | float | dict[str, int | float]  # by the names of loaders
 
 
 def _batches(key: str, doc: str) -> View[list[float]]:
@@ -103,7 +104,7 @@ class Trainer:
         max_time: ``"2h"``, ``"DD:HH:MM:SS"``, a timedelta or a dict of its arguments.
         max_duration: A limit as text: ``"10ep"``, ``"100st"``, ``"500ba"``, ``"1e6sp"``, ``"1e9tok"`` or ``"2h"``.
         limit_train_batches: Per epoch; an int is a number of batches, a float a fraction of them. Default 1.0.
-        limit_val_batches: The same for validation.
+        limit_val_batches: The same for validation; or such limits by the names of loaders: ``{"noisy": 10}``.
         limit_test_batches: The same for testing.
         limit_predict_batches: The same for prediction.
         overfit_batches: Train and validate on this many batches (int) or this fraction (float), in order. Default 0.0.
@@ -111,6 +112,7 @@ class Trainer:
             text as in `max_duration`. Default 1.0: at the end of the epoch.
         check_val_every_n_epoch: Default 1. None counts `val_check_interval` across epochs. Pairs change it:
             ``[(0, 1), (10, 5)]`` is the first nine, then the 10th, 15th, …. None takes such pairs in batches there.
+            Both take a dict of these by the names of loaders, ``{"noisy": 5}``: a validation reads those that are due.
         val_check_at_end: Also validate at the end of the run, if its last batch has not been. Default False.
         num_sanity_val_steps: Validation batches before training. Default 2; -1 is all.
         log_every_n_steps: Optimizer steps between two writes to the loggers. Default 50; 0 is never.
@@ -167,12 +169,12 @@ class Trainer:
         max_time: Duration | None = None,
         max_duration: str | None = None,
         limit_train_batches: int | float | None = None,
-        limit_val_batches: int | float | None = None,
-        limit_test_batches: int | float | None = None,
-        limit_predict_batches: int | float | None = None,
+        limit_val_batches: Batches | None = None,
+        limit_test_batches: Batches | None = None,
+        limit_predict_batches: Batches | None = None,
         overfit_batches: int | float = 0.0,
-        val_check_interval: int | float | Duration | Sequence[tuple[int, int]] | None = None,
-        check_val_every_n_epoch: int | Sequence[tuple[int, int]] | None = 1,
+        val_check_interval: int | float | Duration | dict[str, Any] | Sequence[tuple[int, int]] | None = None,
+        check_val_every_n_epoch: int | dict[str, Any] | Sequence[tuple[int, int]] | None = 1,
         val_check_at_end: bool = False,
         num_sanity_val_steps: int | None = None,
         log_every_n_steps: int | None = None,
@@ -269,7 +271,7 @@ class Trainer:
         Args:
             model: The module.
             train_dataloaders: A loader, a collection of loaders, a Dataset, or arrays. Default: the module's.
-            val_dataloaders: The same for validation.
+            val_dataloaders: The same for validation; the keys of a dict end the names of the metrics.
             datamodule: A DataModule instead of loaders; it may also be the second argument.
             ckpt_path: A checkpoint to resume from: a path, ``"last"``, ``"best"``, ``"epoch:20"``, ``"step:500"``, or
                 ``"auto"``, which takes the newest complete one and starts from scratch if there is none.
@@ -409,15 +411,15 @@ class Trainer:
     # limits: the arguments that may be read and set
     accumulate_grad_batches = Limit[int]()
     barebones = Limit[bool]()
-    check_val_every_n_epoch = Limit[int | Intervals | None]()
+    check_val_every_n_epoch = Limit[int | Intervals | Mapping[str, Any] | None]()
     fast_dev_run = Limit[int]()
     global_batch_size = Limit[int | None]()
     gradient_clip_algorithm = Limit[str | None]()
     gradient_clip_val = Limit[float | None]()
-    limit_predict_batches = Limit[int | float]()
-    limit_test_batches = Limit[int | float]()
+    limit_predict_batches = Limit[int | float | Mapping[str, Any]]()
+    limit_test_batches = Limit[int | float | Mapping[str, Any]]()
     limit_train_batches = Limit[int | float]()
-    limit_val_batches = Limit[int | float]()
+    limit_val_batches = Limit[int | float | Mapping[str, Any]]()
     log_every_n_steps = Limit[int]()
     max_epochs = Limit[int | float | None]()
     max_steps = Limit[int]()
@@ -428,7 +430,7 @@ class Trainer:
     overfit_batches = Limit[int | float]()
     reload_dataloaders_every_n_epochs = Limit[int]()
     val_check_at_end = Limit[bool]()
-    val_check_interval = Limit[int | float | Intervals]()
+    val_check_interval = Limit[int | float | Intervals | Mapping[str, Any]]()
 
     # the run
     run = View[Run | None](
@@ -690,9 +692,7 @@ class Trainer:
 
         return [callback for callback in self.callbacks if isinstance(callback, getattr(callbacks, name))]
 
-    checkpoint_callbacks = View[list[Checkpoint]](
-        lambda self: self._callbacks_of("Checkpoint"), "All checkpoint callbacks."
-    )
+    checkpoint_callbacks = View[list[Checkpoint]](lambda self: self._callbacks_of("Checkpoint"), "All Checkpoints.")
     early_stopping_callbacks: View[list[EarlyStopping]] = View(
         lambda self: self._callbacks_of("EarlyStopping"), "All EarlyStopping callbacks."
     )

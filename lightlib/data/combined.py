@@ -64,6 +64,17 @@ class CombinedLoader:
         """
         return list(_parts_of(self.iterables, batch))
 
+    @property
+    def names(self) -> list[Any]:
+        """The keys of a dict of single loaders that are read one after the other; otherwise there are none.
+
+        Example:
+            >>> CombinedLoader({"clean": [1, 2], "noisy": "xy"}, mode="sequential").names
+            ['clean', 'noisy']
+        """
+        named = self.iterables if self.mode == "sequential" and isinstance(self.iterables, Mapping) else {}
+        return list(named) if all(len(flatten(value)[0]) == 1 for value in named.values()) else []
+
     def lengths(self) -> list[float]:
         """Return each loader's number of batches, after its limit; `inf` where it is unknown."""
         limits = self.limits or [math.inf] * len(self.flattened)

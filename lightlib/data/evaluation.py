@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -16,7 +16,15 @@ from lightlib.data.arrays import as_tensors, may_hold_arrays, with_tensors
 from lightlib.data.combined import length
 from lightlib.data.gather import batches_of
 from lightlib.data.generators import set_states, states_of
-from lightlib.data.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
+from lightlib.data.lengths import (
+    by_name,
+    check_names,
+    is_length_exact,
+    limited,
+    nothing_read,
+    numbered_endings,
+    refuse_other_loaders,
+)
 from lightlib.data.noted_indices import NotedIndices
 from lightlib.data.prefetch import END
 from lightlib.data.resumable_loader import resumable_loader, stop_workers
@@ -34,25 +42,29 @@ class EvalData:
     With several processes each reads its share: no sample twice and none left out, so that some have fewer batches.
 
     Args:
+        limit: Of each loader; or a dict of limits by the names of loaders.
         share: The share that this process reads; None with one process.
         lockstep: Run equally many steps on every process. Those without a batch of their own call `dummy_step`.
         epoch: Returns the epoch of the training, which workers' random numbers and samplers depend on.
         sequential: Take the samples in the data set's order (`overfit_batches`).
         converts: Whether NumPy arrays in batches become tensors.
         notes_indices: Whether to note which samples each batch has.
+        numbered: Whether names of metrics end with a loader's number although the loaders have names.
 
     Attributes:
         noted: The samples of the batches read so far, if they are noted.
         given: The user's loaders in one list.
         loaded_at: The epoch in which the loaders were requested.
-        num_batches: Batches of each loader on this process, after the limit; `inf` when unknown.
+        num_batches: Batches of each loader on this process, after the limit; `inf` when unknown, 0 while left out.
+        names: The names of the loaders, which are the keys of a dict; empty if they have none.
+        endings: Of the names of metrics, by loader: ``"/clean"``, or ``"/dataloader_idx_0"``; one alone may have none.
         dummy_step: Runs a batch (with its number and the loader's) and discards the result; set by the run.
     """
 
     def __init__(
         self,
         loaders: Any,
-        limit: float,
+        limit: float | Mapping[str, float],
         move: Move | None,
         argument: str,
         name: str,
@@ -63,12 +75,21 @@ class EvalData:
         converts: bool = False,
         loaded_at: int = 0,
         notes_indices: bool = False,
+        numbered: bool = False,
     ) -> None:
         self.loaded_at = loaded_at
         self.loaders, self._move, self.name = loaders, move, name
         self._share, self._lockstep, self._converts = share, lockstep and share is not None, converts
         self.dummy_step: Callable[[Any, int, int], None] | None = None
         combined = combine(loaders, "sequential")
+        self.names = combined.names
+        if not numbered:
+            check_names(self.names, name)
+        limits = (
+            by_name(argument, limit, self.names, name, 1.0)
+            if isinstance(limit, Mapping)
+            else [limit] * len(combined.flattened)
+        )
         self._epoch, self._seed = epoch, torch.initial_seed()
         self.given, self._one_by_one = combined.flattened, combined.mode == "sequential"
         self.read = read = [
@@ -98,14 +119,23 @@ class EvalData:
             refuse_other_loaders([len(lengths) for lengths, _ in all_processes], name)
             most = [max(lengths) for lengths in zip(*(each for each, _ in all_processes), strict=True)]
             self._seed = all_processes[0][1]
-        self._most = [limited(total, limit, argument, name) for total in most]
+        self._most = [limited(total, own, argument, name) for total, own in zip(most, limits, strict=True)]
         self.num_batches = [min(total, all_have) for total, all_have in zip(totals, self._most, strict=True)]
+        self._all_batches, self._left_out = self.num_batches, frozenset[Any]()
+        named = () if numbered else tuple(f"/{one}" for one in self.names)
+        self.endings = named or numbered_endings(self.num_loaders)
         if self._share is None or self._one_by_one:
             self.combined.limit_to(self.num_batches)
 
     def use_dummy_step(self, step: Callable[[Any, int, int], None]) -> None:
         """Run `step` where this process has no batch and another rank has one."""
         self.dummy_step = step
+
+    @property
+    def is_read(self) -> list[bool]:
+        """Whether batches of each loader are read, on any process: neither is it left out, nor is its limit 0."""
+        names = self.names or [None] * len(self._most)
+        return [bool(most) and name not in self._left_out for most, name in zip(self._most, names, strict=True)]
 
     @property
     def reads_one_by_one(self) -> bool:
@@ -115,6 +145,12 @@ class EvalData:
     @property
     def num_loaders(self) -> int:
         return len(self.combined.flattened) if self._one_by_one else 1
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Do not read the loaders with these names, until the next call."""
+        self._left_out = frozenset(names)
+        numbers = zip(self._all_batches, self.names or [None] * len(self._all_batches), strict=True)
+        self.num_batches = [0 if name in self._left_out else number for number, name in numbers]
 
     def start_workers(self) -> None:
         """Start persistent workers, as the run did that is being resumed."""
@@ -178,9 +214,8 @@ class EvalData:
         for loader in wanted:
             another_read = self._share is not None and getattr(self._source(loader), "spare", END) is not END
             if loader not in seen and limits[loader] > 0 and not another_read:
-                raise nothing_read(
-                    self.name, f"position {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
-                )
+                where = f"position {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
+                raise nothing_read(self.name, repr(self.names[loader]) if self.names else where)
 
     def _source(self, loader: int) -> Any:
         return self.combined.flattened[loader] if self._one_by_one else self._together
@@ -192,6 +227,8 @@ class EvalData:
             limits = [length(together)]
         all_limits = share.gather(limits) if self._lockstep else [limits]
         for index, limit in enumerate(limits):
+            if self.names and self.names[index] in self._left_out:
+                continue  # on all processes
             loader, last = self._source(index), END
             steps = max(each[index] for each in all_limits)
             agrees = self._lockstep and not (self._one_by_one and is_length_exact(loader))

@@ -1,4 +1,4 @@
-"""Lengths: the number of batches that a limit leaves, and the errors of lengths that do not fit."""
+"""Lengths: the number of batches that a limit leaves, the names of loaders, and errors of both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightlib.data.sharding import ShardedSampler
-from lightlib.errors import MisconfigurationException, owner
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, few, owner, shown
 
 
 def limited(total: float, limit: float, argument: str, name: str) -> float:
@@ -33,6 +33,58 @@ def limited(total: float, limit: float, argument: str, name: str) -> float:
             fix=f"Trainer({argument}=1) runs one batch.",
         )
     return int(total * limit)
+
+
+def numbered_endings(count: int) -> tuple[str, ...]:
+    """Return the endings of the names of metrics of loaders without names; none for a loader that is alone."""
+    return ("",) if count == 1 else tuple(f"/dataloader_idx_{i}" for i in range(count))
+
+
+def check_names(names: Sequence[Any], stage: str) -> None:
+    """Refuse names of evaluation loaders that cannot end the name of a metric."""
+    for name in names:
+        if not isinstance(name, str) or not name or "/" in name:
+            raise (MisconfigurationException if isinstance(name, str) else ArgumentTypeError)(
+                f"A {stage} loader has the name {shown(name)}.",
+                expected="a text without '/', which ends the names of its metrics, as in 'val_loss/clean'.",
+                fix='{"clean": loader, …}, or a list of loaders, which are numbered.',
+            )
+
+
+def by_name(argument: str, given: Any, names: Sequence[str], stage: str, default: Any = None) -> list[Any]:
+    """Return the value of an argument for each loader, in their order, from a dict by their names.
+
+    Args:
+        given: By the names of loaders.
+        names: Of the loaders; none if they are in a list.
+        stage: As in messages.
+        default: Of a loader that the dict leaves out; None: it must name all.
+
+    Raises:
+        MisconfigurationException: The loaders have no names, or one is left out that must be named.
+        UnknownNameError: No loader has a name.
+
+    Example:
+        >>> by_name("limit_val_batches", {"clean": 10}, ["clean", "noisy"], "validation", 1.0)
+        [10, 1.0]
+    """
+    if not names:
+        raise MisconfigurationException(
+            f"{argument} has entries for the {stage} loaders {few(sorted(given))}, but these loaders have no names.",
+            expected="a dict of loaders, which names them.",
+            fix=f"{{{min(given)!r}: loader, …}} in place of the list, or one {argument} for all.",
+        )
+    if unknown := [name for name in given if name not in names]:
+        fix = f"{argument}={{{names[0]!r}: …}}"
+        raise UnknownNameError(f"name of a {stage} loader in {argument}:", unknown[0], names, fix=fix)
+    missing = [name for name in names if name not in given]
+    if missing and default is None:
+        raise MisconfigurationException(
+            f"{argument} has no entry for the {stage} loaders {few(missing)}.",
+            expected="one for each loader.",
+            fix=f"{argument}={{…, {missing[0]!r}: …}}",
+        )
+    return [given.get(name, default) for name in names]
 
 
 def nothing_read(name: str, where: str) -> MisconfigurationException:

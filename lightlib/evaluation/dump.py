@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage import filesystem
+from lightlib.data.lengths import numbered_endings
 from lightlib.errors import CheckpointError, MisconfigurationException, check_type, shown
 from lightlib.evaluation.exchange import compact, write
-from lightlib.evaluation.order import Sharding, sharded_loaders
+from lightlib.evaluation.order import Sharding, endings_of, sharded_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 
 if TYPE_CHECKING:
@@ -46,10 +47,12 @@ class DumpIndex:
     Attributes:
         batches: By rank, the number of batches of each loader.
         shardings: How the ranks shared each loader.
+        endings: Of the names of metrics, by loader.
     """
 
     batches: list[list[int]]
     shardings: list[Sharding]
+    endings: list[str]
 
     def write(self, folder: str) -> None:
         entries = {"format": _FORMAT, **asdict(self)}
@@ -86,7 +89,8 @@ class DumpIndex:
                 expected=f"{_FORMAT}.",
                 fix="write the dump again, or read it with the version of lightlib that wrote it.",
             )
-        return cls(content["batches"], [Sharding(**each) for each in content["shardings"]])
+        shardings = [Sharding(**each) for each in content["shardings"]]
+        return cls(content["batches"], shardings, content.get("endings") or [*numbered_endings(len(shardings))])
 
 
 class PredictionDump(Callback):
@@ -188,7 +192,8 @@ class PredictionDump(Callback):
         if trainer.is_global_zero:
             shardings = [sharding for _, sharding in sharded_loaders(trainer, stage)]
             known = shardings if len(gathered) == trainer.strategy.data_size else [Sharding() for _ in shardings]
-            DumpIndex([gathered[place] for place in sorted(gathered)], known).write(self.folder(stage))
+            batches, endings = [gathered[place] for place in sorted(gathered)], list(endings_of(trainer))
+            DumpIndex(batches, known, endings).write(self.folder(stage))
         trainer.strategy.barrier()
 
     # hooks

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import MisconfigurationException, check_type
+from lightlib.errors import MisconfigurationException, check_type, wrong_type
 from lightlib.evaluation.collectors import MetricCollector, TorchMetricCollector, collectors_of, preds_and_target
 from lightlib.evaluation.exchange import by_place, from_rank_zero
-from lightlib.evaluation.order import Sharding, sharded_loaders
+from lightlib.evaluation.order import Sharding, chosen_loaders, endings_of, sharded_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _Stage = Literal["train", "val", "test"]
 _STAGES: tuple[_Stage, ...] = get_args(_Stage)
-_OF_LOADER = "/dataloader_idx_"
 
 
 class MetricCallback(Callback):
@@ -28,8 +27,9 @@ class MetricCallback(Callback):
 
     The module logs nothing itself. Metrics are reset in each epoch. In an evaluation they count every sample of all
     ranks once; metrics of torchmetrics count those again that a `DistributedSampler`, or training, repeats. With
-    several loaders, each has its own numbers, and their names end with ``/dataloader_idx_0`` and so on. Metrics of the
-    training are saved in checkpoints, so a resumed epoch has the numbers of an unbroken one.
+    several loaders, each has its own numbers, and their names end with the name of the loader, ``/clean``, or with
+    ``/dataloader_idx_0`` and so on. Metrics of the training are saved in checkpoints, so a resumed epoch has the
+    numbers of an unbroken one.
 
     Args:
         metrics: One or several: metrics of torchmetrics, in a dict from names or with the name of their class
@@ -44,10 +44,11 @@ class MetricCallback(Callback):
         prefix: In front of the names, with ``{stage}`` for the stage. Default: ``"{stage}_"``, as in "val_accuracy".
             Validation and tests may share names, as ``"eval_"``; training has names of its own.
         prog_bar: Show the numbers in the progress bar. Default: False.
+        loaders: The names of the evaluation loaders that it is for; several of these can differ in it. Default: all.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.
-        UnknownNameError: There is no such stage.
+        UnknownNameError: There is no such stage; in a run: no loader has the name.
         MisconfigurationException: No metric, two of one name, or training next to another stage with a prefix without
             {stage}; in a run: the step returns no predictions and targets, or a metric is no single number.
 
@@ -66,6 +67,7 @@ class MetricCallback(Callback):
         inputs: Callable[[Any, Any], Any] | None = None,
         prefix: str | None = None,
         prog_bar: bool = False,
+        loaders: str | Sequence[str] | None = None,
     ) -> None:
         super().__init__()
         self.stages = check_stages("MetricCallback", stages, _STAGES)
@@ -74,6 +76,7 @@ class MetricCallback(Callback):
         check_type("MetricCallback", "inputs", inputs, Callable | None, expected, example)
         self.prefix = _checked_prefix(prefix, self.stages)
         self.prog_bar = prog_bar
+        self.loaders = _checked_loaders(loaders, self.stages)
         self._templates = collectors_of(metrics, inputs or preds_and_target)
         self._collectors: dict[str, list[list[MetricCollector]]] = {}  # by stage: of each loader
         self._sharding: dict[str, list[Sharding]] = {}
@@ -84,9 +87,10 @@ class MetricCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """Several of these can be used together when they differ in stages, prefix or names."""
+        """Several of these can be used together when they differ in stages, prefix, names or loaders."""
         names = sorted({name for stage in self.stages for name in self.names(stage)})
-        return self._generate_state_key(stages=self.stages, prefix=self.prefix, names=names)
+        loaders = {} if self.loaders is None else {"loaders": self.loaders}
+        return self._generate_state_key(stages=self.stages, prefix=self.prefix, names=names, **loaders)
 
     def names(self, stage: str) -> list[str]:
         """Return the names of the metrics of torchmetrics in a stage, as they are logged; a `Metric` names its own."""
@@ -98,13 +102,13 @@ class MetricCallback(Callback):
 
     def higher_is_better(self, name: str) -> bool | None:
         """Return whether more is better of a number that this callback logs; None: unknown, or not logged by it."""
-        name = name.partition(_OF_LOADER)[0]
-        for stage in self.stages:
-            start = self._start(stage)
-            for collector in self._templates if name.startswith(start) else ():
-                better = collector.higher_is_better(name.removeprefix(start))
-                if better is not None:
-                    return bool(better)
+        for known in (name, name.rpartition("/")[0]):  # which a loader's name may end
+            for stage in self.stages:
+                start = self._start(stage)
+                for collector in self._templates if known.startswith(start) else ():
+                    better = collector.higher_is_better(known.removeprefix(start))
+                    if better is not None:
+                        return bool(better)
         return None
 
     # a run
@@ -115,17 +119,22 @@ class MetricCallback(Callback):
     def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         self._trainer = None
 
+    def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
+        if "val" in self.stages:  # a name that no loader has is found before the first batch
+            self._chosen(trainer, "val")
+
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         if self._restored and trainer.progress.begun:
             self._begin("train", trainer, pl_module)
             self._continue(trainer)
 
     def _begin(self, stage: str, trainer: Trainer, pl_module: Module) -> None:
-        loaders = sharded_loaders(trainer, stage)
+        loaders, chosen = sharded_loaders(trainer, stage), self._chosen(trainer, stage)
+        read = [loader for loader, one in zip(loaders, chosen, strict=True) if one]
         for collector in self._templates:
-            collector.use_dataset(getattr(loaders[0][0], "dataset", None) if loaders else None)
+            collector.use_dataset(getattr(read[0][0], "dataset", None) if read else None)
         self._sharding[stage] = [sharding for _, sharding in loaders]
-        repeated = sum(sharding.num_repeated(trainer.strategy.data_size) for sharding in self._sharding[stage])
+        repeated = sum(sharding.num_repeated(trainer.strategy.data_size) for _, sharding in read)
         if (
             repeated
             and stage != "train"
@@ -138,17 +147,18 @@ class MetricCallback(Callback):
                 "lightlib shards it without repeats.",
                 report.PossibleUserWarning,
             )
-        self._collectors[stage] = [[template.fresh(pl_module.device) for template in self._templates] for _ in loaders]
+        self._collectors[stage] = [
+            [template.fresh(pl_module.device) for template in self._templates if one] for one in chosen
+        ]
 
     def _update(self, stage: str, batch: Any, outputs: Any, loader: int = 0) -> None:
         for collector in self._collectors[stage][loader]:
             collector.update(batch, outputs)
 
     def _end(self, stage: str, trainer: Trainer) -> None:
-        start, several = self._start(stage), len(self._collectors[stage]) > 1
-        of_loaders = zip(self._collectors[stage], self._sharding[stage], strict=True)
-        for index, (collectors, sharding) in enumerate(of_loaders):
-            ending = f"{_OF_LOADER}{index}" if several else ""
+        start = self._start(stage)
+        of_loaders = zip(self._collectors[stage], self._sharding[stage], endings_of(trainer), strict=True)
+        for collectors, sharding, ending in of_loaders:
             for name, value in _computed(trainer, collectors, sharding).items():
                 # All ranks log the same number, of which the maximum is exact.
                 self.log(
@@ -162,6 +172,9 @@ class MetricCallback(Callback):
                     batch_size=1,
                 )
         del self._collectors[stage]
+
+    def _chosen(self, trainer: Trainer, stage: str) -> list[bool]:
+        return chosen_loaders(trainer, stage, "MetricCallback", None if stage == "train" else self.loaders)
 
     def _start(self, stage: str) -> str:
         return self.prefix.replace("{stage}", stage)
@@ -241,6 +254,21 @@ def _computed(trainer: Trainer, collectors: list[MetricCollector], sharding: Sha
             )
         found |= values
     return found
+
+
+def _checked_loaders(loaders: Any, stages: tuple[str, ...]) -> tuple[str, ...] | None:
+    if loaders is None:
+        return None
+    names = (loaders,) if isinstance(loaders, str) else tuple(loaders) if isinstance(loaders, (list, tuple)) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise wrong_type("MetricCallback", "loaders", loaders, "one or several names of loaders", "['clean']")
+    if stages == ("train",):
+        raise MisconfigurationException(
+            f"MetricCallback(loaders={loaders!r}, stages={stages!r}): loaders of the training are read together.",
+            expected="loaders of an evaluation.",
+            fix='leave out `loaders`, or stages="val".',
+        )
+    return names
 
 
 def _checked_prefix(prefix: str | None, stages: tuple[str, ...]) -> str:

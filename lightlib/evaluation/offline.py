@@ -58,8 +58,7 @@ def evaluate_offline(
     stage = _stage_in(os.fspath(path), stage)
     folder = filesystem.join(path, stage)
     index, found = DumpIndex.read(folder), dict[str, float]()
-    for loader, sharding in enumerate(index.shardings):
-        ending = f"/dataloader_idx_{loader}" if len(index.shardings) > 1 else ""
+    for loader, (sharding, ending) in enumerate(zip(index.shardings, index.endings, strict=True)):
         states = [_states(folder, templates, loader, place, counts) for place, counts in enumerate(index.batches)]
         for number, template in enumerate(templates):
             values = template.values([of_rank[number] for of_rank in states], sharding)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data.distributed import DistributedSampler
 
+from lightlib.data.lengths import by_name
 from lightlib.data.resumable_loader import is_read_by_index
 from lightlib.data.sharding import inner_sampler, world_size_of
 from lightlib.data.train_loaders import combine
@@ -85,6 +86,25 @@ def sharded_loaders(trainer: Trainer, stage: str) -> list[tuple[Any, Sharding]]:
     if together:
         return [(given, Sharding())]
     return [(loader, sharding_of(loader, stage == "train", shards)) for loader in loaders]
+
+
+def chosen_loaders(trainer: Trainer, stage: str, owner: str, chosen: Sequence[str] | None) -> list[bool]:
+    """Return of each loader of a stage whether it is read and one of the chosen; None chooses all.
+
+    Raises:
+        MisconfigurationException: Loaders were chosen, but they have no names.
+        UnknownNameError: There is none of this name.
+    """
+    data = None if trainer.run is None else trainer.run.evaluations.loaded.get(stage)
+    if data is None or (chosen is None and not data.names):
+        return [True] * (1 if data is None else data.num_loaders)
+    named = by_name(f"loaders of {owner}", dict.fromkeys(chosen or data.names, True), data.names, data.name, False)
+    return [one and read for one, read in zip(named, data.is_read, strict=True)]
+
+
+def endings_of(trainer: Trainer) -> Sequence[str]:
+    """Return the endings of the names of metrics in the running stage, by loader."""
+    return ("",) if trainer.run is None else trainer.run.results.table.endings
 
 
 def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharding: Sharding) -> list[Any]:

@@ -12,6 +12,7 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import MisconfigurationException, check_int, check_type, shown
 from lightlib.evaluation.collectors import preds_and_target
+from lightlib.evaluation.order import endings_of
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 from lightlib.loggers.media import Image, Table, make_grid
 from lightlib.tree import tensors_in
@@ -85,9 +86,8 @@ class SampleVisualizer(Callback):
         due = batch_idx == 0 if self.every_n_batches is None else batch_idx % self.every_n_batches == 0
         if not due or not trainer.is_global_zero:
             return
-        name = f"{stage}/samples"
-        if loader:
-            name += f"/dataloader_idx_{loader}"
+        ending = endings_of(trainer)[loader]
+        name = f"{stage}/samples" + (ending if loader or not ending.startswith("/dataloader_idx_") else "")
         if self.every_n_batches is not None and stage != "train":  # many batches at one step
             name += f"/batch{batch_idx}"
         images = self._images(batch, outputs)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lightlib import report
+from lightlib.data.lengths import numbered_endings
 from lightlib.data.noted_indices import NotedIndices
 from lightlib.errors import MisconfigurationException
 from lightlib_lightning.internals.counters import (
@@ -307,7 +308,8 @@ class EvaluationLoop(Served):
         """Print the table that the Trainer prints."""
         from lightlib.core.metrics.results import table  # optional: nothing, but compat is imported without a Trainer
 
-        print(table([{name: float(value) for name, value in each.items()} for each in results], stage))  # noqa: T201
+        numbers = [{name: float(value) for name, value in each.items()} for each in results]
+        print(table(numbers, stage, numbered_endings(len(results))))  # noqa: T201
 
 
 class PredictionLoop(EvaluationLoop):

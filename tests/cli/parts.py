@@ -43,7 +43,7 @@ class BareLine(Module):
         self.log("train_loss", loss)
         return loss
 
-    def validation_step(self, batch, batch_idx):
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
         self.log("val_loss", mse_loss(self(batch[0]), batch[1]))
 
     def test_step(self, batch, batch_idx):

@@ -42,24 +42,25 @@ WORDS = [word for word in QUIET if "epochs" not in word and "checkpointing" not 
 
 
 class Watch(Callback):
-    """The number of steps at each validation, and the learning rate of each step."""
+    """The number of steps and the batches of each validation, and the learning rate of each step."""
 
     def __init__(self):
-        self.validations, self.rates = [], []
+        self.validations, self.read, self.rates = [], [], []
 
     def on_validation_start(self, trainer, pl_module):
         self.validations.append(trainer.global_step)
+        self.read.append(trainer.num_val_batches)
 
     def on_before_optimizer_step(self, trainer, pl_module, optimizer):
         self.rates.append(optimizer.param_groups[0]["lr"])
 
 
-def fitted(text, *words, module=BareLine, kind=LightningCLI):
+def fitted(text, *words, module=BareLine, kind=LightningCLI, data=PointsOfLine):
     """Return the CLI after `fit`, and the callback that watched it."""
     Path("run.yaml").write_text(text)
     watch = Watch()
     options = {"trainer_defaults": {"callbacks": [watch]}}
-    cli = kind(module, PointsOfLine, args=["fit", "--config=run.yaml", *WORDS, *words], **options)
+    cli = kind(module, data, args=["fit", "--config=run.yaml", *WORDS, *words], **options)
     return cli, watch
 
 
@@ -92,6 +93,32 @@ def test_every_key_and_the_saved_configuration():
     again, repeated = fitted(Path(first.trainer.log_dir, "config.yaml").read_text())
     assert same_weights(first.model, again.model)
     assert watch.rates == repeated.rates
+
+
+class TwoLoaders(PointsOfLine):
+    def val_dataloader(self):
+        return {"clean": super().val_dataloader(), "noisy": super().val_dataloader()}
+
+
+NAMES = EPOCHS.replace(
+    "check_val_every_n_epoch: 2", "limit_val_batches: {clean: 1}\n  check_val_every_n_epoch: {noisy: 3}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "both"),
+    [
+        (NAMES, (12, 24)),
+        (NAMES.replace("{noisy: 3}", "{noisy: [[3, 3], [8, 2]]}"), (12, 24, 32)),
+        (NAMES.replace("{noisy: 3}", "null\n  val_check_interval: {clean: 4, noisy: 20}"), (20,)),
+    ],
+)
+def test_intervals_and_limits_by_the_names_of_loaders(text, both):
+    cli, watch = fitted(text, "--trainer.max_epochs=8", data=TwoLoaders)
+    batches = len(PointsOfLine().val_dataloader())
+    assert watch.validations == [*range(4, 33, 4)]
+    assert watch.read == [[1, batches if step in both else 0] for step in watch.validations]
+    assert set(cli.trainer.callback_metrics) >= {"val_loss/clean", "val_loss/noisy"}
 
 
 def test_a_plateau_scheduler_that_steps_with_the_optimizer():

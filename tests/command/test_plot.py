@@ -423,6 +423,17 @@ def test_training_and_validation_share_a_panel(name, panel):
     assert panels.family(name) == panel
 
 
+def test_loaders_with_names_share_the_panel_of_their_metric():
+    names = ["train_loss", "val_loss/clean", "val_loss_epoch/noisy", "val_acc/clean", "val/f1", "val_iou/car"]
+    run = curves.Run("run", "run", {name: {1: 0.5, 2: 0.4} for name in names})
+    shown, _ = panels.make_panels([run], names, "step")
+    assert {title: [line.name for line in lines] for title, lines in shown.items()} == {
+        "loss": ["train_loss", "val_loss/clean", "val_loss_epoch/noisy"],
+        "acc": ["val_acc/clean"], "f1": ["val/f1"], "iou/car": ["val_iou/car"],
+    }  # fmt: skip
+    assert panels.chosen([run], ["acc"]) == ["val_acc/clean"]
+
+
 def test_metrics_are_chosen_by_name_pattern_or_panel(tmp_path):
     run = curves.read_run(str(csv_run(tmp_path / "r", "step,a_step,a_epoch,val_b,train_b,c\n0,1,1,1,1,1\n")), "r")
     assert panels.chosen([run], ["a"]) == ["a_step", "a_epoch"]

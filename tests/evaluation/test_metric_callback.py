@@ -110,6 +110,51 @@ def test_several_loaders_have_numbers_of_their_own():
         assert float(value) == pytest.approx(counted(module.net, n))
 
 
+def test_metrics_of_chosen_loaders():
+    module, loaders = Predicts(), {"clean": loader(7), "noisy": loader(4)}
+    callbacks = [MetricCallback(accuracy(), loaders="clean"), MetricCallback(Losses(), loaders=["noisy"])]
+    clean, noisy = quiet_trainer(callbacks=callbacks).validate(module, loaders, verbose=False)
+    expected = {"val_accuracy/clean": pytest.approx(counted(module.net, 7))}
+    expected |= {f"val_{name}/noisy": value for name, value in losses_by_hand(module.net, 4).items()}
+    assert clean == noisy == expected  # logged at the end of all loaders
+
+
+def test_a_loader_that_is_not_due_has_no_number():
+    history = History()
+    callbacks = [MetricCallback(accuracy()), history]
+    trainer = quiet_trainer(max_epochs=4, callbacks=callbacks, check_val_every_n_epoch={"noisy": 2})
+    trainer.fit(Predicts(), loader(10), {"clean": loader(7), "noisy": loader(4)})
+    assert len(history.values("val_accuracy/clean")) == 4
+    assert len(history.values("val_accuracy/noisy")) == 2
+
+
+@pytest.mark.parametrize(
+    ("loaders", "names", "kind", "message"),
+    [
+        (
+            {"clean": loader(7)},
+            ["claen"],
+            UnknownNameError,
+            "loader in loaders of MetricCallback: 'claen'. Did you mean",
+        ),
+        ([loader(7)], ["clean"], MisconfigurationException, "these loaders have no names"),
+        ([], [], ArgumentTypeError, r"MetricCallback\(loaders=\[\]"),
+        ([], [1], ArgumentTypeError, r"MetricCallback\(loaders=\[1\]"),
+    ],
+)
+def test_wrong_names_of_loaders(loaders, names, kind, message):
+    module = Predicts()
+    with pytest.raises(kind, match=message):
+        quiet_trainer(callbacks=[MetricCallback(accuracy(), loaders=names)]).fit(module, loader(10), loaders)
+    with pytest.raises(MisconfigurationException, match="are read together"):
+        MetricCallback(accuracy(), stages="train", loaders=["clean"])
+
+
+def test_the_direction_of_a_loaders_number():
+    callback = MetricCallback({"acc": accuracy()}, prefix="{stage}/")
+    assert callback.higher_is_better("val/acc/clean") is callback.higher_is_better("val/acc") is True
+
+
 def test_a_collection_and_wrappers():
     collection = torchmetrics.MetricCollection([accuracy(), MulticlassF1Score(3)], prefix="c_")
     by_class = torchmetrics.ClasswiseWrapper(MulticlassAccuracy(3, average=None), prefix="of_")

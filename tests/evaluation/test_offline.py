@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from torchmetrics.classification import MulticlassAccuracy
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.evaluation import MetricCallback, PredictionDump, evaluate_offline
+from lightlib.evaluation.dump import DumpIndex
+from lightlib.evaluation.order import Sharding
 from tests.evaluation.modules import Listed, Losses, Predicts, loader, losses_by_hand
 from tests.runs.bad_input import refused
 from tests.runs.plain import quiet_trainer
@@ -50,11 +53,27 @@ def test_predictions_and_several_loaders(tmp_path):
             return self.net(batch[0])
 
     module = Both()
-    quiet_trainer(callbacks=[PredictionDump(tmp_path)]).predict(module, [loader(7), loader(5)])
-    found = evaluate_offline(tmp_path, Losses(), prefix="")
-    for index, n in enumerate((7, 5)):
-        for name, value in losses_by_hand(module.net, n).items():
-            assert found[f"{name}/dataloader_idx_{index}"] == value
+    trainer = quiet_trainer(callbacks=[PredictionDump(tmp_path, overwrite=True)])
+    for loaders, endings in (
+        ([loader(7), loader(5)], ("/dataloader_idx_0", "/dataloader_idx_1")),
+        ({"clean": loader(7), "noisy": loader(5)}, ("/clean", "/noisy")),
+    ):
+        trainer.predict(module, loaders)
+        found = evaluate_offline(tmp_path, Losses(), prefix="")
+        for ending, n in zip(endings, (7, 5), strict=True):
+            for name, value in losses_by_hand(module.net, n).items():
+                assert found[name + ending] == value
+
+
+def test_a_dump_without_endings_numbers_its_loaders():
+    index = DumpIndex([[2, 2]], [Sharding(), Sharding()], [])
+    assert read_back(index).endings == ["/dataloader_idx_0", "/dataloader_idx_1"]
+
+
+def read_back(index):
+    with tempfile.TemporaryDirectory() as folder:
+        index.write(folder)
+        return DumpIndex.read(folder)
 
 
 def test_what_is_written_is_selected(tmp_path):

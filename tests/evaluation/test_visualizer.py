@@ -76,6 +76,8 @@ def test_every_n_batches_of_an_evaluation_have_names_of_their_own():
 def test_several_loaders():
     media, _ = shown(SampleVisualizer(), loaders=[data(4), data(4)])
     assert [name for name, _, _ in media[::2]] == ["val/samples", "val/samples/dataloader_idx_1"]
+    media, _ = shown(SampleVisualizer(), loaders={"clean": data(4), "noisy": data(4)})
+    assert [name for name, _, _ in media[::2]] == ["val/samples/clean", "val/samples/noisy"]
 
 
 def test_each_epoch_of_training_and_no_sanity_check():

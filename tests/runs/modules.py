@@ -27,15 +27,15 @@ class Regression(Net):
 
 
 class Validated(Net):
-    """Logs the loss of validation and test, and predicts."""
+    """Logs the loss of validation and test, and predicts; also with several loaders."""
 
-    def validation_step(self, batch, batch_idx):
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
         self.log("val_loss", self.loss(batch))
 
-    def test_step(self, batch, batch_idx):
+    def test_step(self, batch, batch_idx, dataloader_idx=0):
         self.log("test_loss", self.loss(batch))
 
-    def predict_step(self, batch, batch_idx):
+    def predict_step(self, batch, batch_idx, dataloader_idx=0):
         return self.net(batch[0])
 
 

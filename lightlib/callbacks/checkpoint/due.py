@@ -13,7 +13,7 @@ from torch import Tensor
 from lightlib import report
 from lightlib.callbacks.data_counter import counter_of
 from lightlib.callbacks.durations import Duration
-from lightlib.callbacks.monitored import missing, validates, validation_comes
+from lightlib.callbacks.monitored import is_old, missing, validates, validation_comes
 from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.errors import nearest
 
@@ -86,10 +86,14 @@ class Due:
     ) -> Tensor | None:
         """Return the metric to compare; None, with a warning, if it is not logged yet. Warn of an old one.
 
+        It is None as well if it has no new value because the last validation left its loader out.
+
         Raises:
             MisconfigurationException: It should have been logged by now.
         """
         value, step, logged = candidates.get(monitor), trainer.global_step, set(trainer.callback_metrics)
+        if is_old(trainer, monitor):
+            return None
         if value is None:
             self._report_missing(trainer, monitor, logged, once)
         elif self.validated_at_step != step and self._is_of_validation(value):

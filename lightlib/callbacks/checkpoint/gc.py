@@ -14,7 +14,7 @@ from lightlib.callbacks.checkpoint.folder import absolute, is_of_the_user, label
 from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
 from lightlib.callbacks.checkpoint.policy import Saved, retained
 from lightlib.callbacks.direction import Direction
-from lightlib.callbacks.monitored import check_mode, missing, validates
+from lightlib.callbacks.monitored import check_mode, is_old, missing, validates
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException, check_int
 
@@ -148,7 +148,7 @@ class CheckpointGC(Callback):
             self._note(trainer)
 
     def _note(self, trainer: Trainer) -> None:
-        if self.monitor is None:
+        if self.monitor is None or is_old(trainer, self.monitor):
             return
         value = as_number(trainer.callback_metrics.get(self.monitor))
         if value is None:

@@ -25,7 +25,7 @@ from lightlib.callbacks.checkpoint.named import NamedCheckpoints, NextFile
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.callbacks.checkpoint.transactions import SaveTransactions, notify_loggers, writes_in_background
 from lightlib.callbacks.direction import Direction
-from lightlib.callbacks.monitored import final_at_epoch_end, validates
+from lightlib.callbacks.monitored import final_at_epoch_end, new_metrics, validates
 from lightlib.checkpoint.frozen import FrozenWeights
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
@@ -532,7 +532,7 @@ class ModelCheckpoint(NamedCheckpoints):
         """Return the metrics for names and decisions; those of a pending save until the run has logged them again."""
         epoch = self._epoch if self._files.pending else trainer.current_epoch
         candidates = dict(self._candidates)
-        for name, value in trainer.callback_metrics.items():
+        for name, value in new_metrics(trainer).items():
             if (number := as_number(value)) is not None:
                 candidates[name] = number
         return {**candidates, "epoch": torch.tensor(epoch), "step": torch.tensor(trainer.global_step)}

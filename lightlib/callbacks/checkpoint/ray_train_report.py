@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib import optional
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import new_metrics
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
 
@@ -59,7 +60,7 @@ class RayTrainReport(Callback):
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         self._report(trainer)
         if "optimizer_states" in checkpoint:
-            metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+            metrics = {name: value.item() for name, value in new_metrics(trainer).items()}
             self._metrics = {**metrics, "epoch": checkpoint["epoch"], "step": checkpoint["global_step"]}
             self._position = trainer.progress.batch, trainer.progress.validated
 

@@ -98,7 +98,7 @@ def _validations_left(trainer: Trainer, batches: float, seconds_per_batch: float
     if plan.validate_every_seconds is not None:
         return batches * seconds_per_batch / plan.validate_every_seconds
     every = plan.validate_every
-    if plan.validate_changes:
+    if plan.counts_batches:
         return plan.validations(progress.batch + batches) - plan.validations(progress.batch)
     if plan.validate_across_epochs or per_epoch == math.inf:
         return (progress.batch + batches) // every - progress.batch // every if every < math.inf else 0

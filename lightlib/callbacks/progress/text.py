@@ -12,7 +12,7 @@ class Moment:
     """The values of a progress bar at one moment.
 
     Attributes:
-        title: ``"Epoch 3/10"``, ``"Validation"``, ``"Testing loader 2/3"``.
+        title: ``"Epoch 3/10"``, ``"Validation"``, ``"Testing loader 2/3"``, ``"Testing noisy 2/3"``.
         batch: Batches done in this epoch, or of this loader.
         total: Batches that there will be; `inf` when unknown.
         elapsed: Seconds since the stage began.

@@ -252,7 +252,7 @@ class TimedProgressBar(ProgressBar, ABC):
         stage = self._stages[-1]
         batches, pace, done = self._batches(stage), self._paces.get(stage), self._evaluated(stage)
         left = math.inf if pace is None else pace.remaining(now, sum(batches) - done, done - pace.start_batch)
-        loader = f" loader {self._loader + 1}/{len(batches)}" if len(batches) > 1 else ""
+        loader = f" {self._loader_name(trainer)} {self._loader + 1}/{len(batches)}" if len(batches) > 1 else ""
         return Moment(
             title=self._description(stage) + loader,
             batch=self._batch_idx + 1,
@@ -262,6 +262,11 @@ class TimedProgressBar(ProgressBar, ABC):
             rate=None if pace is None else pace.rate,
             metrics=self.get_metrics(trainer, pl_module) if len(self._stages) == 1 else {},
         )
+
+    def _loader_name(self, trainer: Trainer) -> str:
+        endings = dict(enumerate(trainer.run.results.table.endings if trainer.run is not None else ()))
+        ending = endings.get(self._loader, "")
+        return "loader" if not ending or ending.startswith("/dataloader_idx_") else ending[1:]
 
     def _description(self, stage: str) -> str:
         return {

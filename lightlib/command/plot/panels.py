@@ -91,9 +91,23 @@ def family(name: str) -> str:
     """Return the name of the panel, such as loss for train_loss, val_loss and loss/val."""
     if _LEARNING_RATE.fullmatch(name) and not _NO_LEARNING_RATE.fullmatch(name):
         return LEARNING_RATE
-    base = re.sub(r"/dataloader_idx_\d+$", "", base_name(name))
+    base = base_name(re.sub(r"/dataloader_idx_\d+$", "", name))
     stage = _STAGE.search(base)
     return (_STAGE.sub("", base, count=1).lstrip("_/.- ") if stage else "") or base
+
+
+def _titles(names: Iterable[str]) -> dict[str, str]:
+    """Return the panel of each metric; that of val_loss/clean is loss if there is such a panel: clean is a loader.
+
+    Example:
+        >>> _titles(["train_loss", "val_loss/clean", "val_acc/clean", "val/f1"])
+        {'train_loss': 'loss', 'val_loss/clean': 'loss', 'val_acc/clean': 'acc', 'val/f1': 'f1'}
+    """
+    titles = {name: family(name) for name in names}
+    bases = {name: name.rpartition("/")[0] for name in titles}
+    inner = {name: family(base) for name, base in bases.items() if _stage(base) and family(base) != base}
+    known = {name.rpartition("/")[2] for name, title in inner.items() if title in titles.values()}
+    return titles | {name: title for name, title in inner.items() if name.rpartition("/")[2] in known}
 
 
 def _stage(name: str) -> int:
@@ -112,7 +126,7 @@ def chosen(runs: Sequence[Run], patterns: Iterable[str], option: str = "--metric
     patterns = list(patterns)
     for pattern in patterns:
         fits = [name for name in names if _fits(pattern, name) or _fits(pattern, base_name(name))]
-        fits = fits or [name for name in names if _fits(pattern, family(name))]
+        fits = fits or [name for name, title in _titles(names).items() if _fits(pattern, title)]
         if not fits:
             raise UnknownNameError(
                 "metric", pattern, names, fix=f"{option} with one of these, or a pattern as 'val_*'."
@@ -133,8 +147,8 @@ def make_panels(runs: Sequence[Run], names: Sequence[str], axis: str) -> tuple[P
         longest = max((max(known.values(), default=0.0) for known in places), default=0.0)
         unit, label = next(one for one in _TIMES if longest >= 2 * one[0] or one[0] == 1)
     panels: Panels = {}
-    for name in names:
-        lines = panels.setdefault(family(name), [])
+    for name, title in _titles(names).items():
+        lines = panels.setdefault(title, [])
         for number, (run, known) in enumerate(zip(runs, places, strict=True)):
             points = run.points(name)
             if points:

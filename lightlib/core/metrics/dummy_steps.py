@@ -31,7 +31,7 @@ def run_dummy_step(
         training: Whether it is the `training_step`.
     """
     table = results.table
-    results.use(Table(training=training, num_loaders=table.num_loaders, loader=loader, batch=batch))
+    results.use(Table(training=training, endings=table.endings, loader=loader, batch=batch))
     logged = [slot.metric for slot in table.slots.values() if slot.metric is not None]
     metrics = {id(part): part for part in (*module.modules(), *logged) if is_metric(part)}
     copies: dict[int, Any] = {}

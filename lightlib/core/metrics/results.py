@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,10 +60,19 @@ class Results:
         self.table = self.train
         self.scope: Rule = OUTSIDE
         self.find_metric = find_metric
+        self._unread: tuple[str, ...] = ()  # the endings of the loaders that the last validation has left out
         self._homes: dict[str, tuple[str, int]] = {}  # the stage and loader that log each torchmetric
         self._callback: dict[str, Any] = {}
         self._logged: dict[str, Any] = {}
         self._bar: dict[str, Any] = {}
+
+    def leave_out(self, endings: Iterable[str]) -> None:
+        """Note which names have no new values: those with the endings of loaders that a validation does not read."""
+        self._unread = tuple(endings)
+
+    def is_old(self, name: str) -> bool:
+        """Whether a metric is that of a loader which the last validation has not read."""
+        return name.endswith(self._unread) and self.logged_as(name) is None
 
     # writing
     def use(self, table: Table) -> None:
@@ -150,8 +159,8 @@ class Results:
                 expected="a plain name; the suffix is added when there are several loaders.",
                 fix=f"self.log({name.split('/dataloader_idx_', maxsplit=1)[0]!r}, …), or add_dataloader_idx=False.",
             )
-        of_a_loader = table.num_loaders > 1 and self.scope.steps
-        suffix = f"/dataloader_idx_{table.loader}" if of_a_loader and add_index else ""
+        ending = table.endings[table.loader] if self.scope.steps else ""
+        of_a_loader, suffix = bool(ending), ending if add_index else ""
         loader = EVERY_LOADER if of_a_loader and not add_index else table.loader
         reduction = self._reduction(name, reduce_fx)
         slot = Slot(name, suffix, bool(arguments[0]), logger is not False, on_step, on_epoch, reduction)
@@ -355,7 +364,7 @@ class Results:
             slots.append(state)
         return {"slots": slots, "callback": {name: exact_tensor(v) for name, v in self._callback.items()},
                 "logged": dict(self._logged), "bar": dict(self._bar), "ended": self.train.epoch_end,
-                "sizes": dict(self.train.sizes.chosen)}  # fmt: skip
+                "sizes": dict(self.train.sizes.chosen), "unread": list(self._unread)}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any], metric_at: Callable[[str], Any]) -> None:
         """Restore the sums; `metric_at` finds torchmetrics by their attribute."""
@@ -363,6 +372,7 @@ class Results:
         self.train.sizes.choose(state.get("sizes", {}))
         if state.get("ended"):  # the run ended within the epoch
             self.train.end_epoch()
+        self._unread = tuple(state.get("unread", ()))
         for saved in state["slots"]:
             slot = Slot.from_state(saved["name"], saved)
             if "metric" in saved:
@@ -393,14 +403,19 @@ def _float(value: Any) -> float:
     return value if type(value) is int and abs(value) > 2**53 else float(value)
 
 
-def table(metrics: list[dict[str, float]], word: str) -> str:
-    """Return a text table: a row for each metric and a column for each loader; `word` names the stage."""
-    if len(metrics) > 1:  # the column names the loader
-        ends = [f"/dataloader_idx_{i}" for i in range(len(metrics))]
-        pairs = zip(metrics, ends, strict=True)
-        metrics = [{name.removesuffix(end): value for name, value in values.items()} for values, end in pairs]
+def table(metrics: list[dict[str, float]], word: str, endings: Sequence[str]) -> str:
+    """Return a text table: a row for each metric and a column for each loader; `word` names the stage.
+
+    Args:
+        endings: Of the names of metrics, by loader; the head of a column names the loader in their place.
+    """
+    columns = []
+    for values, ending in zip(metrics, endings, strict=True):
+        others = tuple({*endings} - {ending, ""})  # what an epoch's hook has logged of a loader is in its column alone
+        columns.append({n.removesuffix(ending): value for n, value in values.items() if not n.endswith(others)})
+    metrics = columns
     names = sorted({name for values in metrics for name in values})
-    head = [f"{word} metric", *(["value"] if len(metrics) == 1 else [f"loader {i}" for i in range(len(metrics))])]
+    head = [f"{word} metric", *(end.replace("/dataloader_idx_", "loader ").lstrip("/") or "value" for end in endings)]
     rows = [[name, *(f"{values[name]:.6g}" if name in values else "" for values in metrics)] for name in names]
     widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     line = "─" * (sum(widths) + 3 * len(widths) - 1)

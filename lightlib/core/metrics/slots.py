@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,16 +180,24 @@ def _weighted(number: Any, weight: Any) -> Any:
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """The slots of one stage, from its start to its end."""
+    """The slots of one stage, from its start to its end.
+
+    Attributes:
+        endings: Of the names of metrics, by loader; empty for a loader that is alone.
+    """
 
     training: bool
-    num_loaders: int = 1
+    endings: Sequence[str] = ("",)
     loader: int = 0
     batch: Any = None
     batch_size: int | None = None
     epoch_end: bool = False
     sizes: BatchSize = field(default_factory=BatchSize)
     slots: dict[tuple[str, str, int], Slot] = field(default_factory=dict)
+
+    @property
+    def num_loaders(self) -> int:
+        return len(self.endings)
 
     def size_of_batch(self) -> int:
         """Return the size of the current batch, which is determined once."""

@@ -80,9 +80,10 @@ class Schedules:
         automatic: bool = True,
         mean: Callable[[Any], Any] = lambda value: value,
         step_of_batch: Callable[[Any, Any], None] | None = None,
+        is_old: Callable[[str], bool] = lambda name: False,
     ) -> None:
         self.configs = list(configs)
-        self._automatic, self._mean = automatic, mean
+        self._automatic, self._mean, self._is_old = automatic, mean, is_old
         stepped = [config for config in configs if automatic]
         self.by_step = [config for config in stepped if config.interval == "step" or config.counts]
         self.by_batch = [config for config in stepped if config.interval == "batch"]
@@ -168,6 +169,8 @@ class Schedules:
             self._advance(config, self._step_of_batch)
 
     def _advance(self, config: SchedulerConfig, step: Callable[[Any, Any], None]) -> None:
+        if config.reduce_on_plateau and self._is_old(str(config.monitor)):
+            return None  # the last validation left its loader out: there is no new value
         if id(config) in self._first:
             self._first.discard(id(config))
             step = partial(_step_first, step)

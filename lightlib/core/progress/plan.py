@@ -10,6 +10,11 @@ from lightlib.core.progress.progress import Progress
 Intervals = tuple[tuple[int, int], ...]  # (from this number on, every so many), ordered
 
 
+def as_intervals(given: int | Intervals) -> Intervals:
+    """Return one interval, from the start on, or those that change as they are."""
+    return ((0, given),) if isinstance(given, int) else given
+
+
 def count_due(intervals: Intervals, number: float) -> int:
     """Return how many of 1, 2, …, `number` are due: from each start on, the multiples of its interval.
 
@@ -20,6 +25,20 @@ def count_due(intervals: Intervals, number: float) -> int:
     ends = [start for start, _ in intervals[1:]] + [math.inf]
     segments = zip(intervals, ends, strict=True)
     return int(sum(max(0, min(end - 1, number) // n - (max(start, 1) - 1) // n) for (start, n), end in segments))
+
+
+def due_numbers(intervals: Intervals, number: float) -> set[int]:
+    """Return those of 1, 2, …, `number` that are due, as `count_due` counts them.
+
+    Example:
+        >>> sorted(due_numbers(((0, 2), (5, 5)), 10))
+        [2, 4, 5, 10]
+    """
+    ends = [start for start, _ in intervals[1:]] + [math.inf]
+    segments = zip(intervals, ends, strict=True)
+    return {
+        k for (start, n), end in segments for k in range(-(-max(start, 1) // n) * n, int(min(end - 1, number)) + 1, n)
+    }
 
 
 def is_due(intervals: Intervals, number: int) -> bool:
@@ -44,6 +63,8 @@ class Plan:
         validate_every_seconds: Instead validate this many seconds after the last validation.
         validate_every_epochs: Validate only in the epochs that these intervals contain.
         validate_changes: Instead of `validate_every`, intervals in batches of the entire run.
+        validate_loaders: If the validation loaders have intervals of their own: by name those in epochs, or with
+            `validate_across_epochs` those in batches of the entire run. A validation reads the loaders that are due.
         validate_at_end: Validate at the end of the run as well.
         sanity_batches: Validation batches before training, per loader.
         log_every: Optimizer steps between two writes to the loggers; 0 is never.
@@ -65,6 +86,7 @@ class Plan:
     validate_every_seconds: float | None = None
     validate_every_epochs: Intervals = ((0, 1),)
     validate_changes: Intervals = ()
+    validate_loaders: tuple[tuple[str, Intervals], ...] = ()
     validate_at_end: bool = False
     sanity_batches: float = 0
     log_every: int = 50
@@ -121,7 +143,22 @@ class Plan:
 
     def validates_epoch(self, epoch: int) -> bool:
         """Whether the intervals in epochs contain the epoch with this index."""
-        return self.validate_across_epochs or is_due(self.validate_every_epochs, epoch + 1)
+        return self.validate_across_epochs or self._is_due(epoch + 1)
+
+    @property
+    def counts_batches(self) -> bool:
+        """Whether intervals in batches of the entire run take the place of `validate_every`."""
+        return bool(self.validate_changes or (self.validate_loaders and self.validate_across_epochs))
+
+    def loaders_left_out(self, progress: Progress) -> set[str]:
+        """Return the names of the validation loaders that are not due now."""
+        number = progress.batch if self.validate_across_epochs else progress.epoch + 1
+        return {name for name, each in self.validate_loaders if not is_due(each, number)}
+
+    def _is_due(self, number: int) -> bool:
+        loaders = self.validate_loaders
+        alone = self.validate_changes or self.validate_every_epochs
+        return any(is_due(each, number) for _, each in loaders) if loaders else is_due(alone, number)
 
     def may_stop(self, progress: Progress) -> bool:
         """Whether a request for an early stop may be granted."""
@@ -148,8 +185,8 @@ class Plan:
             due = True
         elif self.validate_every_seconds is not None:
             due = progress.epoch_batch > 0 and seconds >= self.validate_every_seconds
-        elif self.validate_changes:
-            due = is_due(self.validate_changes, progress.batch)
+        elif self.counts_batches:
+            due = self._is_due(progress.batch)
         elif every == math.inf:
             due = exhausted
         else:
@@ -161,6 +198,8 @@ class Plan:
 
     def validations(self, number: float) -> int:
         """Return how many of the first epochs are validated, or after how many of the first batches of the run."""
+        if self.validate_loaders:
+            return len(set[int]().union(*(due_numbers(each, number) for _, each in self.validate_loaders)))
         return count_due(self.validate_changes or self.validate_every_epochs, number)
 
     def window_starts(self, progress: Progress) -> bool:

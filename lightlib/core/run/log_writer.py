@@ -87,7 +87,7 @@ class LogWriter:
         metrics = run.results.epoch_values_by_loader()
         if run.stage == "sanity_check":
             monitors = monitors_of(run.callbacks, run.optimization.schedules.configs)
-            warn_for_unlogged(monitors, run.results.callback_metrics)
+            warn_for_unlogged(monitors, run.results.callback_metrics, run.results.table.endings)
         elif values := to_floats(run.results.epoch_values()):
             self.write(values)
         return metrics

@@ -333,7 +333,7 @@ class Run:
             method_of(self.module, self.hooks.module_base, "on_validation_model_zero_grad")()
         data = self.evaluations.of(stage)
         sizes = BatchSize(*full_batches(data.combined, data.reads_one_by_one))
-        self.results.use(Table(training=False, num_loaders=data.num_loaders, sizes=sizes))
+        self.results.use(Table(training=False, endings=data.endings, sizes=sizes))
         step = stage.calls(self.hooks, self.strategy).step
         data.use_dummy_step(partial(run_dummy_step, self.results, self.module, step, several=data.num_loaders > 1))
         modes, trains = {part: part.training for part in self.module.modules()}, False
@@ -342,6 +342,7 @@ class Run:
             self.user_state.hold()
             data.note()
             self.strategy.share_buffers()
+            self._leave_out_loaders(data)
         fast = self.evaluations.inference and self.strategy.inference_mode and not within_fit
         grad_off = torch.inference_mode if fast else torch.no_grad
         leavable = not (validates and self._count_validation_batches())
@@ -364,8 +365,19 @@ class Run:
                 self.stage = before
             self.stop.begin_evaluation(True, [])  # what follows
             self.results.table.clear()
+            data.leave_out(())
             if within_fit:
                 self.results.use(self.results.train)
+
+    def _leave_out_loaders(self, data: EvalData) -> None:
+        """Leave out the loaders that are not due; a requested validation, and one at the end of the run, read all."""
+        plan, stop, due = self.plan, self.stop, set(data.names)
+        at_end = plan.validate_at_end and (stop.granted or plan.ends(self.progress, self.exhausted))
+        if not (stop.validating or at_end):
+            due -= plan.loaders_left_out(self.progress)
+        due = due or set(data.names)
+        data.leave_out(set(data.names) - due)
+        self.results.leave_out(end for end, name in zip(data.endings, data.names, strict=False) if name not in due)
 
     def _count_validation_batches(self) -> bool:
         """Whether a callback's state may change within a validation, which a resumed run repeats."""

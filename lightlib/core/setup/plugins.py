@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -15,10 +15,12 @@ import torch
 from lightlib import loggers, registry
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
-from lightlib.core.progress.plan import Intervals, Plan
+from lightlib.core.progress.plan import Intervals, Plan, as_intervals
 from lightlib.core.setup.durations import steps_in
 from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
 from lightlib.core.setup.signatures import LOGGER_METHODS, check_signatures
+from lightlib.data.evaluation import EvalData
+from lightlib.data.lengths import by_name
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner, shown
 from lightlib.launch.environment.detect import Environment, detect
 from lightlib.launch.environment.slurm import SLURMEnvironment
@@ -271,6 +273,7 @@ def plan_of(
     has_val: bool,
     known: bool = True,
     accumulation: Intervals = (),
+    loaders: tuple[tuple[str, Intervals], ...] = (),
     *,
     checks_always: bool = False,
 ) -> Plan:
@@ -280,11 +283,12 @@ def plan_of(
         num_batches: Training batches per epoch, after the limit.
         known: Whether this number is final; otherwise the loaders have not been requested yet.
         accumulation: The epochs from which the accumulation changes, each with its number of batches.
+        loaders: The intervals of the validation loaders by name, if they have their own.
     """
     every, across = (math.inf, False) if has_val else (None, False)
     if has_val and known:
         every, across = _validation_interval(settings, num_batches)
-    epochs, interval = settings.check_val_every_n_epoch or 1, settings.val_check_interval
+    epochs, interval = settings.check_val_every_n_epoch, settings.val_check_interval
     plan = Plan(
         num_batches=num_batches,
         accumulate=settings.accumulate_grad_batches,
@@ -296,8 +300,9 @@ def plan_of(
         validate_every=every,
         validate_across_epochs=across,
         validate_every_seconds=settings.val_check_seconds,
-        validate_every_epochs=((0, epochs),) if isinstance(epochs, int) else epochs,
+        validate_every_epochs=as_intervals(1 if epochs is None or isinstance(epochs, Mapping) else epochs),
         validate_changes=interval if isinstance(interval, tuple) else (),
+        validate_loaders=loaders,
         validate_at_end=settings.val_check_at_end,
         sanity_batches=settings.num_sanity_val_steps,
         log_every=settings.log_every_n_steps,
@@ -316,6 +321,20 @@ def _with_last_batch(plan: Plan, settings: Settings) -> Plan:
     steps_known = plan.num_batches < math.inf or not (plan.accumulate > 1 or plan.accumulate_changes)
     max_steps = min(plan.max_steps, steps_in(limit.number, plan)) if steps_known else plan.max_steps
     return replace(plan, max_batches=limit.number, max_steps=max_steps)
+
+
+def loader_intervals(settings: Settings, data: EvalData | None) -> tuple[tuple[str, Intervals], ...]:
+    """Return the intervals of the validation loaders by name, if they have their own; `data` may not be known yet."""
+    by_batches = isinstance(settings.val_check_interval, Mapping)
+    argument, default = ("val_check_interval", None) if by_batches else ("check_val_every_n_epoch", 1)
+    given = getattr(settings, argument)
+    if not isinstance(given, Mapping):
+        return ()
+    if data is None:  # with compat: then a validation is due as often as it may be
+        return tuple((name, as_intervals(each)) for name, each in {**given, "": default}.items() if each)
+    each = by_name(argument, given, data.names, data.name, default)
+    read = zip(data.names, each, data.is_read, strict=True)
+    return tuple((name, as_intervals(every)) for name, every, is_read in read if is_read)
 
 
 def _last_epoch_batches(epochs: float | None, plan: Plan) -> float:
@@ -340,9 +359,10 @@ def _validation_interval(settings: Settings, num_batches: float) -> tuple[float,
         return sys.maxsize, True
     if settings.val_check_seconds is not None:
         return math.inf, across
-    if isinstance(interval, tuple):
+    if isinstance(interval, (tuple, Mapping)):
         refuse_intervals_within_epochs(interval, across)
-        return interval[0][1], across
+        every = [interval] if isinstance(interval, tuple) else map(as_intervals, interval.values())
+        return min(pairs[0][1] for pairs in every), across
     if isinstance(interval, int):
         if not across and 0 < num_batches < interval:
             raise MisconfigurationException(

@@ -20,6 +20,7 @@ from lightlib.core.setup.durations import with_durations
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, owner, shown
 
 T = TypeVar("T")
+_TIMES = {"weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds"}  # arguments of timedelta
 
 
 def _at_least(least: int) -> Callable[[str, Any], int]:
@@ -64,6 +65,28 @@ def _epochs(name: str, value: Any) -> int | float:
     return int(value) if value.is_integer() else value
 
 
+def _of_loaders(check: Callable[[str, Any], T]) -> Callable[[str, Any], T | dict[str, T]]:
+    """Return a check of one value, or of a dict of them by the names of loaders."""
+
+    def checked(name: str, value: Any) -> T | dict[str, T]:
+        if not isinstance(value, Mapping):
+            return check(name, value)
+        odd = next((key for key in value if not isinstance(key, str) or not key), None)
+        if not value or odd is not None:
+            raise MisconfigurationException(
+                f"{name} is {shown(value)}.",
+                expected="one value, or values by the names of loaders, which are texts.",
+                fix=f'Trainer({name}={{"clean": 1}})',
+            )
+        try:
+            return {str(key): check(name, each) for key, each in value.items()}
+        except MisconfigurationException as error:
+            report.add_note(error, f"It is an entry of {name}={dict(value)!r}.")
+            raise
+
+    return checked
+
+
 def _interval(name: str, value: Any) -> int | Intervals:
     return _intervals(name, value) if isinstance(value, (list, tuple)) else integer(name, value, 1)
 
@@ -92,13 +115,15 @@ def root_folder(given: Any) -> str:
     return paths.resolve(os.path.expanduser(os.fspath(given or os.getcwd())))
 
 
-def refuse_intervals_within_epochs(interval: Intervals, across: bool) -> None:
-    """Refuse intervals in batches that change unless they are counted over the entire run."""
+def refuse_intervals_within_epochs(interval: Intervals | Mapping[str, Any], across: bool) -> None:
+    """Refuse intervals in batches that change, or differ between loaders, unless the entire run counts them."""
     if not across:
+        given = dict(interval) if isinstance(interval, Mapping) else [*interval]
         raise MisconfigurationException(
-            f"val_check_interval={[*interval]} with batches that are counted from the start of each epoch.",
-            expected="intervals that change to be counted over the entire run.",
-            fix=f"Trainer(val_check_interval={[*interval]}, check_val_every_n_epoch=None)",
+            f"val_check_interval={given} with batches that are counted from the start of each epoch.",
+            expected="intervals that change, or differ between loaders, to be counted over the entire run.",
+            fix=f"Trainer(val_check_interval={given}, check_val_every_n_epoch=None)"
+            + (", or intervals in epochs: check_val_every_n_epoch={…}" if isinstance(interval, Mapping) else ""),
         )
 
 
@@ -137,16 +162,22 @@ def limit(name: str, value: Any) -> int | float:
 
 def seconds(name: str, value: Any) -> float:
     """Return a time in seconds, in one of the forms of `lightlib.callbacks.durations.seconds`."""
-    return durations.seconds(owner(), name, value)
+    named = name == "val_check_interval" and isinstance(value, Mapping) and value and not set(value) & _TIMES
+    more = "; with check_val_every_n_epoch=None also batches by the names of loaders" if named else ""
+    return durations.seconds(owner(), name, value, more)
 
 
-def _val_check_interval(value: Any) -> tuple[int | float | Intervals, float | None]:
+def _val_check_interval(
+    value: Any, across: bool
+) -> tuple[int | float | Intervals | Mapping[str, int | Intervals], float | None]:
     name = "val_check_interval"
     expected = (
         "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), a time, or a text as '1e6tok'."
     )
     if value is None:
         return 1.0, None
+    if isinstance(value, Mapping) and across and not set(value) & _TIMES:
+        return _of_loaders(_interval)(name, value), None
     if isinstance(value, (str, timedelta, Mapping)):
         return 1.0, seconds(name, value)
     if isinstance(value, (list, tuple)):
@@ -220,13 +251,15 @@ class Settings:
     max_duration: Duration | None  # in batches, samples or tokens; other units set a limit above
     validate_each: Duration | None  # in optimizer steps, samples or tokens; other units set an interval below
     limit_train_batches: int | float = _checked(_or_default(limit, 1.0))
-    limit_val_batches: int | float = _checked(_or_default(limit, 1.0))
-    limit_test_batches: int | float = _checked(_or_default(limit, 1.0))
-    limit_predict_batches: int | float = _checked(_or_default(limit, 1.0))
+    limit_val_batches: int | float | Mapping[str, int | float] = _checked(_or_default(_of_loaders(limit), 1.0))
+    limit_test_batches: int | float | Mapping[str, int | float] = _checked(_or_default(_of_loaders(limit), 1.0))
+    limit_predict_batches: int | float | Mapping[str, int | float] = _checked(_or_default(_of_loaders(limit), 1.0))
     overfit_batches: int | float = _checked(_or_default(limit, 0.0))
-    val_check_interval: int | float | Intervals
+    val_check_interval: int | float | Intervals | Mapping[str, int | Intervals]
     val_check_seconds: float | None
-    check_val_every_n_epoch: int | tuple[tuple[int, int], ...] | None = _checked(_or_none(_interval))
+    check_val_every_n_epoch: int | tuple[tuple[int, int], ...] | Mapping[str, Any] | None = _checked(
+        _or_none(_of_loaders(_interval))
+    )
     val_check_at_end: bool = _checked(flag)
     num_sanity_val_steps: float = _checked(_or_default(_sanity, 2))
     log_every_n_steps: int = _checked(_or_default(_at_least(0), 50))
@@ -260,15 +293,15 @@ class Settings:
         _refuse_barebones_with_others(given)
         _or_none(_text)("model_registry", given["model_registry"])
         flag("suggest_integrations", given["suggest_integrations"])
-        interval, interval_seconds = _val_check_interval(given["val_check_interval"])
         data = {name: given[name] for name in ("max_duration", "validate_each")}
         halves = given["accumulate_grad_batches"] == "auto"
         given |= {"accumulate_grad_batches": 1} if halves else {}
         values = {name: check(name, given[name]) for name, check in _checks().items()}
+        across = values["check_val_every_n_epoch"] is None
+        interval, interval_seconds = _val_check_interval(given["val_check_interval"], across)
         settings = cls(**values, **data, val_check_interval=interval, val_check_seconds=interval_seconds)
         settings.halves_batches = halves
-        across = settings.check_val_every_n_epoch is None
-        if isinstance(interval, tuple):
+        if isinstance(interval, (tuple, Mapping)):
             refuse_intervals_within_epochs(interval, across)
         elif across and not (interval_seconds or settings.validate_each or isinstance(interval, int)):
             raise MisconfigurationException(
@@ -284,7 +317,8 @@ class Settings:
     def change(self, name: str, value: Any) -> None:
         """Change one setting, with the same checks as in ``Trainer(…)``."""
         if name == "val_check_interval":
-            self.val_check_interval, self.val_check_seconds = _val_check_interval(value)
+            across = self.check_val_every_n_epoch is None
+            self.val_check_interval, self.val_check_seconds = _val_check_interval(value, across)
         else:
             setattr(self, name, _checks()[name](name, value))
         self.limit_is_a_guess &= name not in ("max_epochs", "max_steps")

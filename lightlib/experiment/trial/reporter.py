@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import is_old, new_metrics
 from lightlib.errors import MisconfigurationException
 from lightlib.experiment.messages import Messages
 
@@ -46,8 +47,10 @@ class Reporter(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.sanity_checking:
             return
-        metrics = _plain(trainer.callback_metrics)
+        metrics = _plain(new_metrics(trainer))
         missing = [name for name in self._needed if name not in metrics]
+        if any(is_old(trainer, name) for name in missing):
+            return  # this validation has left its loader out
         if missing:
             self._refuse("The validation does not log it", list(metrics), metric=missing[0])
         self._reported = True

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import is_old
 from lightlib.errors import StopTraining
 from lightlib.experiment.job import Job
 from lightlib.experiment.messages import Messages
@@ -47,7 +48,7 @@ class RungStops(Callback):
             trainer.request_validation()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        if trainer.sanity_checking:
+        if trainer.sanity_checking or is_old(trainer, self._metric):
             return
         value = trainer.callback_metrics.get(self._metric, math.nan)  # only rank 0 has it if only rank 0 logs it
         self._validated = (self._length(trainer), float(value))

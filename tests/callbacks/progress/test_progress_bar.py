@@ -23,6 +23,8 @@ from lightlib.callbacks.progress.progress_bar import (
     default_progress_bar,
 )
 from lightlib.callbacks.timer import Timer
+from lightlib.core.metrics.results import Results
+from lightlib.core.metrics.slots import Table
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import MisconfigurationException
 from lightlib.report import LightlibWarning
@@ -57,6 +59,7 @@ class FakeTrainer:
         self.clock = clock or Clock()
         self.progress = types.SimpleNamespace(epoch=0, epoch_batch=0, batch=0, step=0)
         self.num_training_batches = batches
+        self.run: Any = None
         self.max_epochs, self.max_steps = epochs, -1
         self.num_val_batches: list[float] = [4]
         self.num_sanity_val_batches: Any = [2]
@@ -390,6 +393,15 @@ def test_evaluation_shows_the_loader_and_the_time_of_all_loaders(clock: Clock) -
     assert (second.batch, second.total, second.remaining) == (1, 6, pytest.approx(5))
     assert second.data_share is None
     assert second.metrics == {"loss": 0.12345}
+
+
+def test_evaluation_shows_the_name_of_a_loader(clock: Clock) -> None:
+    bar, trainer = Recorder(), FakeTrainer(clock)
+    trainer.run = types.SimpleNamespace(results=Results())
+    trainer.run.results.use(Table(training=False, endings=("/clean", "/noisy")))
+    trainer.test(bar)
+    titles = {moment.title for _, moment in bar.seen}
+    assert titles == {"Testing clean 1/2", "Testing noisy 2/2"}
 
 
 def test_evaluation_with_loaders_of_unknown_length(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

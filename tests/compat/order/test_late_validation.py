@@ -57,6 +57,24 @@ def test_files_are_saved_after_validations_only(conventions, tmp_path):  # the n
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch=1-step=4.ckpt", "epoch=3-step=8.ckpt"]
 
 
+class Two(Net):
+    """Has two validation loaders with names."""
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self.log("val_loss", self.layer(batch).pow(2).mean())
+
+    def val_dataloader(self):
+        return {"clean": DataLoader(DATA, batch_size=4), 1: DataLoader(DATA, batch_size=8)}
+
+
+def test_a_dict_of_loaders_is_numbered_as_a_list():
+    with following(LIGHTNING):
+        trainer = lightlib.Trainer(**{**QUIET, "max_epochs": 2, "limit_val_batches": {"clean": 1}})
+        trainer.fit(Two(), DataLoader(DATA, batch_size=4))
+        names = {name for name in trainer.callback_metrics if name != "loss"}
+        assert names == {"val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1"}
+
+
 @pytest.mark.parametrize("monitor", ["val_loss", "loss"])
 def test_the_metric_is_compared_after_validations_only(monitor):
     stopper, compared = EarlyStopping(monitor), []

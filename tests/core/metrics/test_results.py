@@ -327,23 +327,22 @@ class TestReaders:
 
 
 class TestSeveralLoaders:
-    def test_names_get_the_number_of_the_loader(self):
+    def test_names_get_the_name_of_the_loader(self):
         rows, trainer = run(Several())
         assert trainer.callback_metrics == {
-            "v/dataloader_idx_0": 3, "v_epoch/dataloader_idx_0": 3, "v/dataloader_idx_1": 10,
-            "v_epoch/dataloader_idx_1": 10, "own_0": 3, "own_1": 10, "all": 1,
+            "v/a": 3, "v_epoch/a": 3, "v/b": 10, "v_epoch/b": 10, "own_0": 3, "own_1": 10, "all": 1,
         }  # fmt: skip
         steps = [(name, value) for _, name, value in logged(rows, "v_step")]
         assert steps == [
-            ("v_step/dataloader_idx_0", 1.5),
-            ("v_step/dataloader_idx_0", 6),
-            ("v_step/dataloader_idx_1", 10),
+            ("v_step/a", 1.5),
+            ("v_step/a", 6),
+            ("v_step/b", 10),
         ]
 
     def test_returned_one_dictionary_per_loader(self):
         assert quiet_trainer().validate(Several(), verbose=False) == [
-            {"v_epoch/dataloader_idx_0": 3, "own_0": 3, "all": 1},
-            {"v_epoch/dataloader_idx_1": 10, "own_1": 10, "all": 1},
+            {"v_epoch/a": 3, "own_0": 3, "all": 1},
+            {"v_epoch/b": 10, "own_1": 10, "all": 1},
         ]
 
     def test_the_suffix_is_not_for_users(self):

@@ -94,8 +94,8 @@ class TestTorchmetrics:
                 self.log("v", self.means[dataloader_idx])
 
         assert quiet_trainer().validate(Logs(), verbose=False) == [
-            {"v/dataloader_idx_0": 3, "all": 1},
-            {"v/dataloader_idx_1": 10, "all": 1},
+            {"v/a": 3, "all": 1},
+            {"v/b": 10, "all": 1},
         ]
 
     def test_a_metric_without_a_value_is_left_out(self):

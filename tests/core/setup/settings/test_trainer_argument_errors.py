@@ -115,8 +115,11 @@ def limit(name):
 def time(name, with_type=True):
     """The rows of an argument that may be a time."""
     fix, expected = f'Trainer({name}="12h")', f"a time that is not negative: {TIME}"
-    wrong = ["1:2", "a:b:c:d", "00:00:00:-5", {"fortnights": 2}, {"hours": -1}, {"hours": math.inf}, {}]
+    wrong = ["1:2", "a:b:c:d", "00:00:00:-5", {"hours": -1}, {"hours": math.inf}, {}]
     rows = [(name, value, RANGE, f"Trainer({name}={value!r}).", expected, fix) for value in wrong]
+    loaders = "; with check_val_every_n_epoch=None also batches by the names of loaders."
+    with_names = expected[:-1] + loaders if name == "val_check_interval" else expected
+    rows.append((name, {"fortnights": 2}, RANGE, f"Trainer({name}={{'fortnights': 2}}).", with_names, fix))
     if with_type:
         rows.append((name, 5, TYPE, f"Trainer({name}=5 (int)).", TIME, fix))
     return rows
