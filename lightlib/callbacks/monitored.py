@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
@@ -55,6 +55,11 @@ def check_monitor(owner: str, monitor: object) -> None:
     raise wrong_type(owner, "monitor", monitor, "the name of one metric, as a string", fix=fix)
 
 
+def endings_of(trainer: Trainer) -> Sequence[str]:
+    """Return the endings of the names of metrics in the running stage, by loader."""
+    return ("",) if trainer.run is None else trainer.run.results.table.endings
+
+
 def is_old(trainer: Trainer, monitor: str) -> bool:
     """Whether the metric is that of a validation loader that the last validation left out, so it has no new value."""
     return trainer.run is not None and trainer.run.results.is_old(monitor)
@@ -91,7 +96,8 @@ def final_at_epoch_end(trainer: Trainer) -> bool:
     interval, plan = trainer.val_check_interval, trainer.plan
     once_per_epoch = isinstance(interval, float) and interval == 1.0
     timed = plan is not None and plan.validate_every_seconds is not None
-    return once_per_epoch and not timed and trainer.check_val_every_n_epoch == 1
+    each_epoch = any(intervals == ((0, 1),) for _, intervals in plan.validate_loaders) if plan is not None else False
+    return once_per_epoch and not timed and (trainer.check_val_every_n_epoch == 1 or each_epoch)
 
 
 def missing(owner: str, monitor: str, logged: Iterable[str], fix: str = "") -> MisconfigurationException:

@@ -548,7 +548,7 @@ class Trainer:
         "Training batches per epoch; `inf` if the loader is not known yet or has no length.",
     )
 
-    num_val_batches = _batches("val", "Validation batches, per loader.")
+    num_val_batches = _batches("val", "Validation batches, per loader; 0 while one is left out.")
     num_test_batches = _batches("test", "Test batches, per loader.")
     num_predict_batches = _batches("predict", "Prediction batches, per loader.")
 

@@ -87,7 +87,7 @@ class EvalData:
             check_names(self.names, name)
         limits = (
             by_name(argument, limit, self.names, name, 1.0)
-            if isinstance(limit, Mapping)
+            if isinstance(limit, Mapping) and combined.flattened
             else [limit] * len(combined.flattened)
         )
         self._epoch, self._seed = epoch, torch.initial_seed()

@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import endings_of
 from lightlib.checkpoint.storage import filesystem
 from lightlib.data.lengths import numbered_endings
 from lightlib.errors import CheckpointError, MisconfigurationException, check_type, shown
 from lightlib.evaluation.exchange import compact, write
-from lightlib.evaluation.order import Sharding, endings_of, sharded_loaders
+from lightlib.evaluation.order import Sharding, sharded_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 
 if TYPE_CHECKING:

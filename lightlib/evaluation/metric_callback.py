@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import endings_of
 from lightlib.errors import MisconfigurationException, check_type, wrong_type
 from lightlib.evaluation.collectors import MetricCollector, TorchMetricCollector, collectors_of, preds_and_target
 from lightlib.evaluation.exchange import by_place, from_rank_zero
-from lightlib.evaluation.order import Sharding, chosen_loaders, endings_of, sharded_loaders
+from lightlib.evaluation.order import Sharding, chosen_loaders, sharded_loaders
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 
 if TYPE_CHECKING:

@@ -102,11 +102,6 @@ def chosen_loaders(trainer: Trainer, stage: str, owner: str, chosen: Sequence[st
     return [one and read for one, read in zip(named, data.is_read, strict=True)]
 
 
-def endings_of(trainer: Trainer) -> Sequence[str]:
-    """Return the endings of the names of metrics in the running stage, by loader."""
-    return ("",) if trainer.run is None else trainer.run.results.table.endings
-
-
 def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharding: Sharding) -> list[Any]:
     """Return the results of all ranks in the order of the loader, without those of repeated samples.
 

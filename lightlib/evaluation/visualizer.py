@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import endings_of
 from lightlib.errors import MisconfigurationException, check_int, check_type, shown
 from lightlib.evaluation.collectors import preds_and_target
-from lightlib.evaluation.order import endings_of
 from lightlib.evaluation.stages import check_stages, without_hooks_of
 from lightlib.loggers.media import Image, Table, make_grid
 from lightlib.tree import tensors_in

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightlib import CombinedLoader
-from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightlib.callbacks import Callback, EarlyStopping, LambdaCallback, ModelCheckpoint
 from lightlib.conventions import Conventions, Order, following
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.loggers import CSVLogger
@@ -233,6 +233,17 @@ def test_an_old_value_is_not_taken_for_a_new_one(tmp_path):
     assert (scheduler.last_epoch, scheduler.num_bad_epochs, scheduler.best) == (3, 0, 2.0)
 
 
+def test_a_metric_of_the_training_is_read_at_the_end_of_each_epoch(tmp_path):
+    saver = ModelCheckpoint(tmp_path, "{epoch}", monitor="loss", save_top_k=-1)
+    logs = LambdaCallback(on_train_epoch_end=lambda trainer, module: module.log("loss", 1.0))
+    callbacks = [logs, saver, EarlyStopping("loss", patience=9)]
+    trainer = quiet_trainer(
+        max_epochs=3, callbacks=callbacks, check_val_every_n_epoch={"noisy": 2}, enable_checkpointing=True
+    )
+    trainer.fit(Validated(), batches(2), loaders())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"epoch={epoch}.ckpt" for epoch in range(3)]
+
+
 def test_files_of_a_logger(tmp_path):
     trainer = quiet_trainer(max_epochs=2, logger=CSVLogger(tmp_path, "", ""), check_val_every_n_epoch={"noisy": 2})
     trainer.fit(Validated(), batches(2), loaders())
@@ -268,7 +279,7 @@ def test_resumed_anywhere_it_logs_and_ends_the_same(tmp_path):
     def fitted(path=None, *callbacks):
         rows, module = Rows(), Validated(plateau)
         trainer = quiet_trainer(
-            max_epochs=4, logger=rows, callbacks=[*callbacks, EarlyStopping("val_loss/noisy", patience=9)],
+            max_epochs=4, logger=rows, callbacks=[*callbacks, Asks(), EarlyStopping("val_loss/noisy", patience=9)],
             check_val_every_n_epoch={"clean": 1, "noisy": 2}, limit_val_batches={"clean": 1},
         )  # fmt: skip
         trainer.fit(module, batches(2), loaders(), ckpt_path=path)
@@ -276,7 +287,7 @@ def test_resumed_anywhere_it_logs_and_ends_the_same(tmp_path):
 
     module, rows, trainer = fitted(None, Saves(tmp_path))
     number_of_saves = len(list(tmp_path.iterdir()))
-    assert number_of_saves == 8 + 4 + 4 + 2 * 2
+    assert number_of_saves == 8 + 4 + 3 + 4 + 2 * 2  # the requested validation reads three batches
     for number in range(number_of_saves):
         again, later, other = fitted(tmp_path / f"{number}.ckpt")
         assert same_weights(again, module), number
@@ -377,6 +388,14 @@ def test_a_limit_that_leaves_a_loader_out():
     )
     trainer.fit(Validated(), batches(2), loaders())
     assert [sorted(row) for _, row in rows.rows] == [["epoch", "val_loss/noisy"]]
+
+
+def test_no_loaders_are_limited():
+    module = Validated()
+    module.val_dataloader = list
+    trainer = quiet_trainer(limit_val_batches={"clean": 1}, check_val_every_n_epoch={"clean": 2})
+    trainer.fit(module, batches(2))
+    assert trainer.num_val_batches == []
 
 
 @pytest.mark.parametrize("arguments", [{"fast_dev_run": 1}, {"overfit_batches": 1}])

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
+from lightlib.callbacks.monitored import endings_of
 from lightlib.callbacks.progress.base import ProgressBar
 from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit, remaining_in_run
 from lightlib.callbacks.progress.text import Moment
@@ -157,7 +158,8 @@ class TimedProgressBar(ProgressBar, ABC):
         self._stages.append(stage)
         self._opened[stage] = now
         self._paces.pop(stage, None)
-        self._batch_idx, self._loader = -1, 0
+        batches = [] if stage == "train" else self._batches(stage)
+        self._batch_idx, self._loader = -1, next((i for i, number in enumerate(batches) if number), 0)
         self._show(self.open, stage)
         if self.is_enabled:
             self._due = 0.0  # the first batch starts the pace
@@ -264,8 +266,7 @@ class TimedProgressBar(ProgressBar, ABC):
         )
 
     def _loader_name(self, trainer: Trainer) -> str:
-        endings = dict(enumerate(trainer.run.results.table.endings if trainer.run is not None else ()))
-        ending = endings.get(self._loader, "")
+        ending = dict(enumerate(endings_of(trainer))).get(self._loader, "")
         return "loader" if not ending or ending.startswith("/dataloader_idx_") else ending[1:]
 
     def _description(self, stage: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import endings_of
 from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit, remaining_in_run
 from lightlib.callbacks.progress.text import clock
 from lightlib.callbacks.records.windows import Method, Window, check_method, check_window, smoothed
@@ -52,7 +53,8 @@ class MetricPrinter(Callback):
         smoothing: By the name of a value, ``"mean"``, ``"median"``, ``"min"``, ``"max"`` or ``"latest"``. Default: the
             mean.
         digits: Decimals of the values. Default: 4.
-        hierarchy: Whether names keep what precedes their last ``/``, as in ``val/accuracy``. Default: True.
+        hierarchy: Whether names keep what precedes their last ``/``, as in ``val/accuracy``, but for the ``/`` in front
+            of a loader's name. Default: True.
 
     Raises:
         ArgumentTypeError: `every_n_batches`, `window` or `digits` is no int, or `smoothing` no mapping.
@@ -93,6 +95,7 @@ class MetricPrinter(Callback):
         self._data_times: deque[float]
         self._mark: float
         self._rate = ""
+        self._endings: Sequence[str] = ()  # of names, by loader
 
     # the run
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
@@ -172,6 +175,7 @@ class MetricPrinter(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: Module) -> None:
         self._begun = monotonic()
         self._logged, self._done, self._training_times = {}, 0, (self._times, self._data_times)
+        self._endings = endings_of(trainer)
         self._restart()
 
     def on_validation_batch_start(
@@ -257,7 +261,8 @@ class MetricPrinter(Callback):
         return [f"{self._name(name)}: {self._number(value)}" for name, value in values.items()]
 
     def _name(self, name: str) -> str:
-        return name if self.hierarchy else name.rpartition("/")[2]
+        ending = next((each for each in self._endings if each and name.endswith(each)), "")
+        return name if self.hierarchy else name.removesuffix(ending).rpartition("/")[2] + ending
 
     def _number(self, value: float) -> str:
         tiny = 0 < abs(value) < 10**-self.digits

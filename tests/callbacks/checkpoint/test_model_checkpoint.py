@@ -211,7 +211,15 @@ class TestWhen:
             ({"val_check_interval": 0.5}, False),
             ({"val_check_interval": 1}, False),
             ({"check_val_every_n_epoch": 2}, False),
-            ({"plan": SimpleNamespace(validate_every_seconds=60)}, False),
+            ({"plan": Plan(validate_every_seconds=60)}, False),
+            (
+                {
+                    "plan": Plan(validate_loaders=(("a", ((0, 1),)), ("b", ((0, 5),)))),
+                    "check_val_every_n_epoch": {"b": 5},
+                },
+                True,
+            ),
+            ({"plan": Plan(validate_loaders=(("a", ((0, 2),)),)), "check_val_every_n_epoch": {"a": 2}}, False),
             ({"check_val_every_n_epoch": None}, False),
             ({"num_val_batches": [0], "check_val_every_n_epoch": 2}, True),
             ({"num_val_batches": []}, True),

@@ -404,6 +404,15 @@ def test_evaluation_shows_the_name_of_a_loader(clock: Clock) -> None:
     assert titles == {"Testing clean 1/2", "Testing noisy 2/2"}
 
 
+def test_a_bar_begins_at_the_first_loader_that_is_read(clock: Clock) -> None:
+    bar, trainer = TQDMProgressBar(), FakeTrainer(clock)
+    trainer.num_val_batches = [0, 3]
+    bar.setup(trainer, MODULE, "fit")
+    bar.on_train_start(trainer, MODULE)
+    bar.on_validation_start(trainer, MODULE)
+    assert bar.val_progress_bar.total == 3
+
+
 def test_evaluation_with_loaders_of_unknown_length(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     trainer = FakeTrainer(clock, num_predict_batches=[math.inf])
     bar = PlainProgressBar()

@@ -11,6 +11,7 @@ import torch
 from lightlib.callbacks import MetricPrinter
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from tests.runs.modules import Validated
 from tests.runs.plain import QUIET, Net, loader
 from tests.runs.saves_at import SavesAt
 
@@ -116,6 +117,12 @@ def test_windows_and_methods(capsys, window, method, begin):
     losses, _ = plain_losses(data, 2)
     function = {"median": numpy.median, "max": max, "min": min, "latest": lambda values: values[-1]}[method]
     assert parsed([lines[2]])[0][5] == f"{function(losses[begin:45]):.4f}"
+
+
+def test_names_of_loaders_stay(capsys):
+    data = {"clean": loader(8), "noisy": loader(8)}
+    Trainer(**QUIET, callbacks=[MetricPrinter(hierarchy=False)]).validate(Validated(), data, verbose=False)
+    assert re.search(rf"\]  val_loss/clean: {NUMBER}  val_loss/noisy: {NUMBER}  time", capsys.readouterr().out)
 
 
 def test_validation_and_test(capsys):
