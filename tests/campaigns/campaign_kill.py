@@ -63,6 +63,8 @@ ALL += [
     Configuration("one", 2, 3, "fp16", asynchronous=True, muon=True),
     Configuration("fsdp", asynchronous=True, format="directory", free=True),
 ]
+ALL += [Configuration(strategy, several=True) for strategy in MAIN]
+ALL += [Configuration("ddp", workers=2, asynchronous=True, several=True)]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

@@ -41,8 +41,10 @@ from tests.gpu.device import PretendedAccelerator
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
-_SWITCHES = ("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable", "muon", "free")
-_SWITCHES += ("counted",)
+_SWITCHES = (
+    *("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable", "muon", "free"),
+    *("counted", "several"),
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Configuration:
         muon: Step with Muon and AdamW.
         free: Step with a schedule-free optimizer, which validates and saves an average.
         counted: End, validate, save and lower the learning rate by the number of samples.
+        several: Validate on two loaders with names, one of them in every second epoch only.
     """
 
     strategy: str = "one"
@@ -93,6 +96,7 @@ class Configuration:
     muon: bool = False
     free: bool = False
     counted: bool = False
+    several: bool = False
     accelerator: str = "cpu"
 
     @property
@@ -230,6 +234,18 @@ class Free(Classifier):
         return AdamWScheduleFree(self.parameters(), lr=0.02, warmup_steps=5)
 
 
+class Several(Classifier):
+    """The same module, with a plateau schedule that reads a loss of one of several loaders."""
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.log("val_loss", cross_entropy(self.model(batch[0]), batch[1]), sync_dist=True)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), self.lr)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "val_loss/noisy"}}
+
+
 class Sized(Classifier):
     """The same module, with loaders of its own and a batch size that is searched for."""
 
@@ -309,7 +325,7 @@ class TellsPhase(Callback):
         phases.enter("end")
 
 
-def loaders(how: Configuration, batch_size: int = 4) -> tuple[DataLoader, DataLoader]:
+def loaders(how: Configuration, batch_size: int = 4) -> tuple[DataLoader, Any]:
     parts = 1 if how.strategy in ("one", "pipeline") else how.processes  # processes that have data of their own
     noise = 0.0 if how.plain and how.workers else 0.1
     size: dict[str, Any] = {"batch_size": batch_size, "num_workers": how.workers}
@@ -317,10 +333,10 @@ def loaders(how: Configuration, batch_size: int = 4) -> tuple[DataLoader, DataLo
     data = Noisy(51 * parts - 1, noise)
     if how.sampled:
         order = {"sampler": RepeatSampler(ClassBalancedSampler(data.y, 17 * parts), 3)}
-    return (
-        DataLoader(data, **order, **size),
-        DataLoader(Noisy(16 * parts, noise), **size),
-    )
+    validation: Any = DataLoader(Noisy(16 * parts, noise), **size)
+    if how.several:
+        validation = {"clean": validation, "noisy": DataLoader(Noisy(12 * parts, 2 * noise), **size)}
+    return DataLoader(data, **order, **size), validation
 
 
 def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
@@ -343,8 +359,9 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
         yield EMAWeightAveraging(decay=0.8, update_every_n_steps=2)
         yield History()
     yield LearningRateMonitor("step")
-    yield EarlyStopping("val_loss", patience=99 if how.pruned else 4)  # pruning resets the weights
-    yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)
+    loss = "val_loss/noisy" if how.several else "val_loss"
+    yield EarlyStopping(loss, patience=99 if how.pruned else 4)  # pruning resets the weights
+    yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor=loss, save_top_k=2, save_last=True, **options)
     yield ModelCheckpoint(folder, "every-{step}", every_n_train_steps=3 if how.accumulate == 1 else 2, **options)
 
 
@@ -357,9 +374,11 @@ def main(how: Configuration, where: Path) -> None:
         module = Owner(batch_norm, freezes=how.strategy == "one")
     if how.odd:
         module = Odd(batch_norm)
-    for switch, kind in (("muon", Orthogonal), ("free", Free)):
+    for switch, kind in (("muon", Orthogonal), ("free", Free), ("several", Several)):
         module = kind(batch_norm) if getattr(how, switch) else module
-    lengths = {"max_epochs": how.epochs, "val_check_interval": 0.5}
+    lengths: dict[str, Any] = {"max_epochs": how.epochs, "val_check_interval": 0.5}
+    if how.several:
+        lengths["check_val_every_n_epoch"] = {"noisy": 2}
     if how.counted:
         module.interval = "29sp"
         lengths = {"max_duration": f"{how.epochs * 50 * how.processes}sp", "val_check_interval": "43sp"}

@@ -14,6 +14,8 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.callbacks.line import Line
+from tests.runs.modules import Validated
+from tests.runs.plain import batches, loader, quiet_trainer
 
 
 def run(folder, *callbacks, losses, epochs=None, **arguments):
@@ -107,6 +109,16 @@ def test_a_checkpoint_without_its_own_validation_is_only_among_the_latest(tmp_pa
     saver = ModelCheckpoint(tmp_path / "kept", every_n_train_steps=2, save_top_k=-1)
     run(tmp_path, saver, CheckpointGC(save_trial_best=9, monitor="val_loss"), losses=[3, 1], max_steps=6)
     assert names(saver.dirpath) == ["epoch=0-step=4.ckpt", "epoch=1-step=6.ckpt"]
+
+
+def test_a_checkpoint_without_a_value_of_the_loader_is_only_among_the_latest(tmp_path):
+    saver = ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1)
+    trainer = quiet_trainer(
+        max_epochs=5, enable_checkpointing=True, check_val_every_n_epoch={"noisy": 2},
+        callbacks=[saver, CheckpointGC(save_trial_best=9, monitor="val_loss/noisy")],
+    )  # fmt: skip
+    trainer.fit(Validated(), batches(2), {"clean": loader(4), "noisy": loader(4)})
+    assert names(tmp_path) == ["epoch=1.ckpt", "epoch=3.ckpt", "epoch=4.ckpt"]
 
 
 def test_without_validation_the_metric_is_that_of_the_epoch(tmp_path):
