@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from torch import Tensor, enable_grad
 from torch.autograd import set_detect_anomaly
@@ -48,7 +48,7 @@ from lightlib.core.setup.plugins import Plugin
 from lightlib.core.setup.settings import Settings, integer, replace_settings, root_folder
 from lightlib.core.setup.strategy_by_memory import strategy_by_memory
 from lightlib.core.setup.trainer_call import checked_call
-from lightlib.core.verbs import verb
+from lightlib.core.verbs import elsewhere
 from lightlib.data.train import TrainData
 from lightlib.loggers.logger import Logger
 from lightlib.loggers.media.items import Media, check_media
@@ -72,6 +72,14 @@ def _batches(key: str, doc: str) -> View[list[float]]:
 
 def _loaders(key: str, doc: str) -> View[Any]:
     return View(lambda self: run_views.loaders(self._session.builder, key), doc)
+
+
+def _all(name: str, doc: str) -> View[Any]:
+    return View(lambda self: self._callbacks_of(name), doc)
+
+
+def _first(name: str, doc: str) -> View[Any]:
+    return View(lambda self: next(iter(self._callbacks_of(name)), None), doc)
 
 
 class Trainer:
@@ -255,7 +263,6 @@ class Trainer:
             object.__setattr__(self, name, value)
 
     # the four verbs
-    @verb
     def fit(
         self,
         model: Module,
@@ -265,6 +272,7 @@ class Trainer:
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
         resume: Any = None,
+        **unknown: NoReturn,
     ) -> None:
         """Train and validate `model`.
 
@@ -282,6 +290,8 @@ class Trainer:
         Raises:
             MisconfigurationException: An argument does not fit. It is found before training starts.
         """
+        if elsewhere(self, Trainer.fit, locals()) is not None:
+            return
         self.settings.warn_if_unlimited()
         check.refuse_inference_mode()
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
@@ -290,7 +300,6 @@ class Trainer:
             with self._session as run, set_detect_anomaly(True) if self.settings.detect_anomaly else nullcontext():
                 self.run_training(run)
 
-    @verb
     def validate(
         self,
         model: Module | None = None,
@@ -299,6 +308,7 @@ class Trainer:
         verbose: bool = True,
         datamodule: DataModule | None = None,
         weights_only: bool | None = None,
+        **unknown: NoReturn,
     ) -> list[dict[str, float]]:
         """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader.
 
@@ -311,11 +321,12 @@ class Trainer:
             datamodule: A DataModule instead of loaders.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
+        if (done := elsewhere(self, Trainer.validate, locals())) is not None:
+            return done[0]  # type: ignore[no-any-return]
         given = {"val_dataloaders": dataloaders}
         self._session.begin(TrainerFn.VALIDATING, model, given, datamodule, ckpt_path, weights_only)
         return self._evaluate(VALIDATION, verbose)
 
-    @verb
     def test(
         self,
         model: Module | None = None,
@@ -324,6 +335,7 @@ class Trainer:
         verbose: bool = True,
         datamodule: DataModule | None = None,
         weights_only: bool | None = None,
+        **unknown: NoReturn,
     ) -> list[dict[str, float]]:
         """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader.
 
@@ -333,6 +345,8 @@ class Trainer:
             verbose: Print the metrics. Default True.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
+        if (done := elsewhere(self, Trainer.test, locals())) is not None:
+            return done[0]  # type: ignore[no-any-return]
         given = {"test_dataloaders": dataloaders}
         self._session.begin(TrainerFn.TESTING, model, given, datamodule, ckpt_path, weights_only)
         return self._evaluate(TEST, verbose)
@@ -365,7 +379,6 @@ class Trainer:
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
     ) -> list[Any]: ...
-    @verb
     def predict(
         self,
         model: Module | None = None,
@@ -374,6 +387,7 @@ class Trainer:
         return_predictions: bool | None = None,
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
+        **unknown: NoReturn,
     ) -> list[Any] | None:
         """Return the outputs of `predict_step`: a list with one per batch, or with several loaders a list of lists.
 
@@ -383,6 +397,8 @@ class Trainer:
             ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
+        if (done := elsewhere(self, Trainer.predict, locals())) is not None:
+            return done[0]  # type: ignore[no-any-return]
         given, keep = {"predict_dataloaders": dataloaders}, return_predictions is not False
         self._session.begin(TrainerFn.PREDICTING, model, given, datamodule, ckpt_path, weights_only)
         with self._session as run:
@@ -692,22 +708,12 @@ class Trainer:
 
         return [callback for callback in self.callbacks if isinstance(callback, getattr(callbacks, name))]
 
-    checkpoint_callbacks = View[list[Checkpoint]](lambda self: self._callbacks_of("Checkpoint"), "All Checkpoints.")
-    early_stopping_callbacks: View[list[EarlyStopping]] = View(
-        lambda self: self._callbacks_of("EarlyStopping"), "All EarlyStopping callbacks."
-    )
-    checkpoint_callback = View[Checkpoint | None](
-        lambda self: next(iter(self.checkpoint_callbacks), None), "The first checkpoint callback, or None."
-    )
-    early_stopping_callback: View[EarlyStopping | None] = View(
-        lambda self: next(iter(self.early_stopping_callbacks), None), "The first EarlyStopping callback, or None."
-    )
-    history: View[History | None] = View(
-        lambda self: next(iter(self._callbacks_of("History")), None), "The first History callback, or None."
-    )
-    progress_bar_callback: View[ProgressBar | None] = View(
-        lambda self: next(iter(self._callbacks_of("ProgressBar")), None), "The progress bar, or None."
-    )
+    checkpoint_callbacks: View[list[Checkpoint]] = _all("Checkpoint", "All checkpoint callbacks.")
+    early_stopping_callbacks: View[list[EarlyStopping]] = _all("EarlyStopping", "All EarlyStopping callbacks.")
+    checkpoint_callback: View[Checkpoint | None] = _first("Checkpoint", "The first checkpoint callback, or None.")
+    early_stopping_callback: View[EarlyStopping | None] = _first("EarlyStopping", "The first EarlyStopping, or None.")
+    history: View[History | None] = _first("History", "The first History callback, or None.")
+    progress_bar_callback: View[ProgressBar | None] = _first("ProgressBar", "The progress bar, or None.")
 
     # loaders
     train_dataloader = View[Any](

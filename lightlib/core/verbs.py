@@ -1,31 +1,28 @@
-"""verb: the entry of `fit`, `validate`, `test` and `predict`."""
+"""The beginning of `fit`, `validate`, `test` and `predict`: unknown arguments, and processes that are spawned."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from lightlib.core import spawned
 from lightlib.core.setup.trainer_call import refuse_unknown
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
 
 
-def verb(method: Method) -> Method:
-    """Let a method of the Trainer refuse unknown arguments, and run in processes that the strategy spawns."""
-    signature = inspect.signature(method)
+def elsewhere(trainer: Trainer, method: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[Any] | None:
+    """Run a call in the processes that the strategy spawns, and return its result in a tuple; None if it spawns none.
 
-    @wraps(method)
-    def call(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        unknown = {name: value for name, value in kwargs.items() if name not in signature.parameters}
-        owner = next(kind for kind in type(trainer).__mro__ if vars(kind).get(method.__name__) is call)
-        refuse_unknown(unknown, call, owner)
-        if not spawned.wanted(trainer):
-            return method(trainer, *args, **kwargs)
-        bound = signature.bind(trainer, *args, **kwargs)
-        bound.apply_defaults()
-        return spawned.call(trainer, method.__name__, bound.arguments)
+    Args:
+        trainer: The Trainer.
+        method: Its method, as the class has it.
+        arguments: The local variables of the method at its beginning.
 
-    return cast("Method", call)
+    Raises:
+        ArgumentTypeError: The call has an unknown argument.
+    """
+    owner = next(kind for kind in type(trainer).__mro__ if vars(kind).get(method.__name__) is method)
+    refuse_unknown(arguments["unknown"], method, owner)
+    return (spawned.call(trainer, method.__name__, arguments),) if spawned.wanted(trainer) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ class SingleDeviceStrategy(Strategy):
         context = self.precision.step_context(self.root_device.type)
         for name, step in steps.items():
             setattr(self, name, in_context(step, context))
-        self.forward_backward = self.around_batch(self._forward_backward)  # type: ignore[method-assign]
+        self.forward_backward = self.around_batch(partial(type(self).forward_backward, self))  # type: ignore[method-assign]
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
         self._optimizers.append(optimizer)
@@ -117,13 +118,10 @@ class SingleDeviceStrategy(Strategy):
     def describe(self) -> str:
         return super().describe() + " (activation checkpointing)" * bool(self._transforms)
 
-    def _forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
+    def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
         output = self.training_step(batch, batch_idx)
         backward(output)
         return output
-
-    def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
-        return self._forward_backward(batch, batch_idx, backward, sync)
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
         parameters: list[Tensor] = []
