@@ -333,6 +333,7 @@ INDEX: dict[str, tuple[Row, ...]] = {
     ),
     "lightlib.strategies": (
         Row("ActivationCheckpoint", "axes.transforms"),
+        Row("ActivationOffload", "axes.transforms"),
         Row("Advice", "advice"),
         Row("Axis", "axes.axis"),
         Row("AxisContext", "axes.axis"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -29,6 +32,7 @@ __all__ = [
     "SingleProcessIterator",
     "TorchDispatchMode",
     "answered",
+    "base_of",
     "buffers_of",
     "collate_tensor_fn",
     "convolve",
@@ -39,6 +43,7 @@ __all__ = [
     "found_inf",
     "gather_groups",
     "give_memory",
+    "graph_break",
     "has_gradient_hooks",
     "is_in_backward",
     "is_profiled",
@@ -46,6 +51,7 @@ __all__ = [
     "muon_rate",
     "non_persistent_buffers",
     "number_of_groups",
+    "operators_named",
     "orthogonalized",
     "reduce_gradients",
     "reset_of",
@@ -148,6 +154,48 @@ def is_in_backward() -> bool:
 def is_view(tensor: Tensor) -> bool:
     """Return whether autograd knows `tensor` as a view of another one."""
     return tensor._is_view()  # noqa: SLF001
+
+
+def base_of(tensor: Tensor) -> Tensor:
+    """Return the tensor of which autograd knows `tensor` as a view; `tensor` itself if it is none."""
+    return tensor if tensor._base is None else tensor._base  # noqa: SLF001
+
+
+def operators_named(name: str) -> tuple[list[Any], list[str] | None]:
+    """Return the operators of an operation, with or without ``aten::``; without any, the names that there are.
+
+    None in place of these names: the operation is composed of several, which autograd sees in its place.
+    """
+    known = torch._C._dispatch_get_all_op_names()  # noqa: SLF001
+    name = name.removeprefix("aten.").removesuffix(".default")
+    name = name if "::" in name else f"aten::{name}"
+    found = [one for one in known if one == name or one.startswith(f"{name}.")]
+    composed = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+    if found and composed(found[0], "CompositeImplicitAutograd"):
+        return [], None
+    operators = []
+    for one in found:
+        library, _, rest = one.partition("::")
+        packet, _, overload = rest.partition(".")
+        operators.append(getattr(getattr(getattr(torch.ops, library), packet), overload or "default"))
+    return operators, [] if found else sorted({one.removeprefix("aten::").partition(".")[0] for one in known})
+
+
+def graph_break(error: Exception) -> tuple[str, str, str] | None:
+    """Return the reason, place and line of an error by which torch.compile refuses to break a graph, else None.
+
+    The line is the innermost one outside of torch and this package.
+    """
+    from torch._dynamo.exc import Unsupported  # optional: slow to import
+
+    if not isinstance(error, Unsupported):
+        return None
+    ours = tuple(str(Path(str(module.__file__)).parent) + os.sep for module in (torch, sys.modules["lightlib"]))
+    frames = [frame for frame in error.real_stack if not frame.filename.startswith(ours)] or list(error.real_stack)
+    reason = str(error).partition("\n")[0]
+    return (
+        (reason, f"{frames[-1].filename}:{frames[-1].lineno}", frames[-1].line or "") if frames else (reason, "?", "")
+    )
 
 
 def version_of(tensor: Tensor) -> int:

@@ -65,7 +65,7 @@ SHELVES: dict[str, dict[str, str]] = {
         "how-to/hyperparameters": "Results next to hyperparameters in TensorBoard (`hp_metric`)",
         "how-to/unit-tests": "Tests of a module with pytest",
         "how-to/durations": "Lengths and intervals as text: `10ep`, `500ba`, `1e9tok`, `2h`",
-        "how-to/compile": "`torch.compile`: the steps, a layer or each block, and what checkpoints hold",
+        "how-to/compile": "`torch.compile` of the model, blocks or layers; activations recomputed, or on the CPU",
         "how-to/notebooks": "Jupyter: interrupts, curves, several devices, changed code",
         "how-to/operating-systems": "Linux, macOS and Windows: what needs which system",
     },

@@ -93,7 +93,7 @@ class Builder:
     Attributes:
         timing: Measures calls with the Trainer's profiler.
         sources: For "train", "val", "test" and "predict" a function that returns the loaders, or None.
-        compiler: Compiles the steps if the user's module comes from torch.compile.
+        compiler: Compiles the steps if the user's module comes from torch.compile, or as the strategy does.
         ends: Compares where the data end on each process; None with one process.
         loaded: The training data, once `train_data` has been called.
         loaded_in: The epochs in which the run that is resumed had requested its loaders, by "train" and "val".

@@ -27,6 +27,16 @@ def compiler_of(model: Any) -> Callable[..., Any] | None:
     return getattr(model, "dynamo_ctx", None) if type(model).__name__ == "OptimizedModule" else None
 
 
+def check_compiled_once(compiler: Callable[..., Any] | None, transforms: Iterable[Any]) -> None:
+    """Refuse a compiled module together with a strategy that compiles."""
+    if compiler is not None and any(transform.argument == "compile" for transform in transforms):
+        raise MisconfigurationException(
+            "compile is given twice: the module is compiled, and the Trainer or its strategy has compile=….",
+            expected="one of the two.",
+            fix="trainer.fit(module), with the options in Trainer(compile={…}).",
+        )
+
+
 def check_module(model: Any, verb: str) -> Module:
     """Return the user's module, unwrapped from torch.compile; `verb` is the method of the Trainer that got it."""
     if model is None:

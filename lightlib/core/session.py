@@ -182,6 +182,7 @@ class Session(SessionState):
             return self.module
         module = check.check_module(model, fn.value)
         self._compiler = check.compiler_of(model)
+        check.check_compiled_once(self._compiler, self.trainer.strategy.transforms)
         if fn is TrainerFn.FITTING and self.fit_run is not None and module is not self.fit_run.module:
             self.trainer.progress.reset()
         return module
@@ -205,7 +206,7 @@ class Session(SessionState):
             sources,
             Timing(trainer.profiler),
             self.order,
-            self._compiler,
+            self._compiler or trainer.strategy.compiler,
             self.processes.watch,
             loaded_in=epochs_of_loaders(origin.content, origin.parts) if fn is TrainerFn.FITTING else {},
         )

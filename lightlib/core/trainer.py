@@ -55,6 +55,7 @@ from lightlib.loggers.media.items import Media, check_media
 from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
 from lightlib.signatures import ClipAlgorithm, PrecisionName, ProfilerName
+from lightlib.strategies.axes.transforms import ActivationCheckpoint, ActivationOffload, Compile
 from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -141,6 +142,11 @@ class Trainer:
         barebones: Turn off everything but training, to measure it. Default False.
         plugins: A Precision, as in Lightning; or an Environment or its name, which gives the rank of this process.
         sync_batchnorm: Synchronise batch norm over processes. Default False.
+        compile: torch.compile of the model (True), of its repeated blocks (``"blocks"``), or of modules by their names;
+            a dict ``{"target": …}`` of these adds options, and so does a Compile (``docs/how-to/compile.md``).
+        activation_checkpointing: Compute activations again in backward: those of blocks (True), or of modules by their
+            names; a dict adds options, such as ``{"every": 2}``, and so does an ActivationCheckpoint.
+        activation_offload: Keep activations in the memory of the CPU: True, ``"blocks"``, names, a dict or an object.
         reload_dataloaders_every_n_epochs: Request the loaders again every n epochs. Default 0: never.
         default_root_dir: The folder for logs and checkpoints, local or remote, or a mapping for
             :func:`lightlib.checkpoint.storage_url`. Default: the current folder.
@@ -202,6 +208,9 @@ class Trainer:
         barebones: bool = False,
         plugins: Plugin | list[Plugin] | None = None,
         sync_batchnorm: bool = False,
+        compile: bool | str | list[str] | dict[str, Any] | Compile = False,  # noqa: A002  torch's name
+        activation_checkpointing: bool | str | list[str] | dict[str, Any] | ActivationCheckpoint = False,
+        activation_offload: bool | str | list[str] | dict[str, Any] | ActivationOffload = False,
         reload_dataloaders_every_n_epochs: int = 0,
         default_root_dir: str | Path | Mapping[str, Any] | None = None,
         enable_autolog_hparams: bool = True,
@@ -219,6 +228,7 @@ class Trainer:
         accelerator, devices, plugins = setup.arguments_of(strategy, accelerator, devices, plugins)
         self.accelerator, self.devices, environment = setup.hardware_of(accelerator, devices, self.num_nodes, plugins)
         self.strategy: Strategy = setup.strategy_of(strategy, environment)
+        setup.transform(self.strategy, arguments)
         self._adapts = isinstance(strategy, str) and strategy.lower() == "auto"
         self.precision_plugin = setup.precision_of(setup.plugins_of(plugins, precision))
         self.strategy.use(self.accelerator, self.devices, self.precision_plugin, environment)
@@ -343,7 +353,6 @@ class Trainer:
             model: As for `validate`, like the arguments not listed here.
             ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
             verbose: Print the metrics. Default True.
-            weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
         if (done := elsewhere(self, Trainer.test, locals())) is not None:
             return done[0]  # type: ignore[no-any-return]
@@ -395,7 +404,6 @@ class Trainer:
             model: As for `validate`, like the arguments not listed here.
             return_predictions: False keeps and returns nothing; a callback may write them. Default True.
             ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
-            weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
         if (done := elsewhere(self, Trainer.predict, locals())) is not None:
             return done[0]  # type: ignore[no-any-return]
@@ -518,7 +526,6 @@ class Trainer:
     received_sigterm = View[bool](
         lambda self: isinstance(self._session.signals.received, SystemExit), "Whether SIGTERM is stopping the run."
     )
-
     state = View[TrainerState](
         lambda self: run_views.state_of(self._session.state, self.run),
         "The function that runs or ran last, its stage and its status.",
@@ -563,11 +570,9 @@ class Trainer:
         lambda self: self._train_data.num_batches if self._train_data is not None else math.inf,
         "Training batches per epoch; `inf` if the loader is not known yet or has no length.",
     )
-
     num_val_batches = _batches("val", "Validation batches, per loader; 0 while one is left out.")
     num_test_batches = _batches("test", "Test batches, per loader.")
     num_predict_batches = _batches("predict", "Prediction batches, per loader.")
-
     num_sanity_val_batches = View[list[float]](
         lambda self: run_views.sanity_batches(self._session.fit_run, self.num_sanity_val_steps),
         "Validation batches in the sanity check of the last fit, per loader; empty before a fit.",
@@ -651,10 +656,7 @@ class Trainer:
         lambda self: self._trained.optimization.schedules.configs if self._trained is not None else [],
         "The schedules, with their interval, frequency and name.",
     )
-    scaler = View[Any](
-        lambda self: run_views.scaler_of(self._trained),
-        "The GradScaler of 16-mixed, or None.",
-    )
+    scaler = View[Any](lambda self: run_views.scaler_of(self._trained), "The GradScaler of 16-mixed, or None.")
     gradient_norm = View[Tensor | None](
         lambda self: self.run.optimization.gradient_norm if self.run is not None else None,
         "The total gradient norm before the last clipping by norm; None before that.",
@@ -720,7 +722,6 @@ class Trainer:
         lambda self: self._train_data.loaders if self._train_data is not None else None,
         "The training loaders, in the user's nesting.",
     )
-
     val_dataloaders = _loaders("val", "The validation loaders, in the user's nesting.")
     test_dataloaders = _loaders("test", "The test loaders, in the user's nesting.")
     predict_dataloaders = _loaders("predict", "The prediction loaders, in the user's nesting.")
@@ -734,7 +735,6 @@ class Trainer:
         lambda self: self.strategy.is_global_zero, "Whether this is rank zero, which writes files and prints."
     )
     num_devices = View[int](lambda self: len(self.devices), "The number of devices on this machine.")
-
     device_ids = View[list[int]](lambda self: run_views.indices(self.devices), "The indices of this machine's devices.")
     distributed_sampler_kwargs = View[dict[str, int]](
         lambda self: {"num_replicas": self.strategy.data_size, "rank": self.strategy.data_rank},

@@ -7,7 +7,7 @@ from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor.tensor_axis import Tensor
-from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
+from lightlib.strategies.axes.transforms import ActivationCheckpoint, ActivationOffload, Compile
 from lightlib.strategies.deepspeed.deepspeed_strategy import DeepSpeedStrategy
 from lightlib.strategies.group.collectives import Collectives
 from lightlib.strategies.mesh import MeshStrategy
@@ -15,4 +15,4 @@ from lightlib.strategies.mesh_presets import DDPStrategy, FSDPStrategy, ModelPar
 from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
-__all__ = ['ActivationCheckpoint', 'Advice', 'Axis', 'AxisContext', 'Collectives', 'Compile', 'Context', 'DDPStrategy', 'DeepSpeedStrategy', 'Expert', 'FSDPStrategy', 'LocalParameters', 'MeshStrategy', 'ModelParallelStrategy', 'ParallelPlan', 'Pipeline', 'PipelineStrategy', 'Replicate', 'Shard', 'SingleDeviceStrategy', 'Strategy', 'Tensor', 'TensorParallelStrategy', 'advise']
+__all__ = ['ActivationCheckpoint', 'ActivationOffload', 'Advice', 'Axis', 'AxisContext', 'Collectives', 'Compile', 'Context', 'DDPStrategy', 'DeepSpeedStrategy', 'Expert', 'FSDPStrategy', 'LocalParameters', 'MeshStrategy', 'ModelParallelStrategy', 'ParallelPlan', 'Pipeline', 'PipelineStrategy', 'Replicate', 'Shard', 'SingleDeviceStrategy', 'Strategy', 'Tensor', 'TensorParallelStrategy', 'advise']

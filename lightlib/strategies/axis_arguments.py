@@ -1,13 +1,20 @@
-"""Turn arguments of MeshStrategy (sizes, booleans, axes) into axes."""
+"""Turn arguments of MeshStrategy and the Trainer (sizes, booleans, names, axes) into axes."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from lightlib.errors import ArgumentTypeError, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner, shown
 from lightlib.strategies.axes.axis import Axis
+from lightlib.strategies.axes.transforms import ActivationCheckpoint, ActivationOffload, Compile, Transform
 
 A = TypeVar("A", bound=Axis)
+# In the order in which they are applied: what is compiled computes activations again, and what it keeps is offloaded.
+_TRANSFORMS: dict[str, type[Transform]] = {
+    kind.argument: kind for kind in (ActivationCheckpoint, Compile, ActivationOffload)
+}
 
 
 def axis_of(name: str, given: Any, kind: type[A]) -> A:
@@ -33,6 +40,68 @@ def transform_of(given: bool | A, kind: type[A]) -> tuple[A, ...]:
         expected=f"True or a {kind.__name__}, or False for none.",
         fix=f"{kind.__name__}(blocks=['blocks.*'])",
     )
+
+
+def transforms_of(arguments: Mapping[str, Any]) -> tuple[Transform, ...]:
+    """Return the transforms of the Trainer's arguments.
+
+    Each is a bool, ``"blocks"``, names of modules, a dict of these as ``"target"`` with options, or the transform.
+
+    Raises:
+        ArgumentTypeError: One is something else.
+        UnknownNameError: A dict has an option that there is not.
+    """
+    return tuple(
+        given if isinstance(given, kind) else _transform(name, kind, given)
+        for name, kind in _TRANSFORMS.items()
+        if (given := arguments.get(name)) not in (None, False)
+    )
+
+
+def _transform(name: str, kind: type[Transform], given: Any) -> Transform:
+    options = dict(given) if isinstance(given, Mapping) else {"target": given}
+    target = options.pop("target", True)
+    known = ["target", *(each for each in inspect.signature(kind).parameters if each != "blocks")]
+    for option in options:
+        if option not in known:
+            fix = f"{owner()}({name}={{{closest(option, known, known[1])!r}: …}})"
+            raise UnknownNameError(f"option of {name}", option, known, fix=fix)
+    names = [target] if isinstance(target, str) else target
+    if target is not True and not (
+        isinstance(names, Sequence) and names and all(isinstance(each, str) and each for each in names)
+    ):
+        raise ArgumentTypeError(
+            f"{name} is {shown(given)}.",
+            expected='True, False, "blocks", the name of a module or a list of names with wildcards, a dict of these as'
+            f' "target" and options ({", ".join(known[1:])}), or a lightlib.strategies.{kind.__name__}.',
+            fix=f'{owner()}({name}="blocks")',
+        )
+    return kind(blocks=target if target in (True, "blocks") else list(names), **options)
+
+
+def joined(own: Sequence[Transform], given: Sequence[Transform], strategy: str) -> tuple[Transform, ...]:
+    """Return the transforms of a strategy and those `given` to the Trainer, in the order in which they are applied.
+
+    Raises:
+        MisconfigurationException: Both have one of a kind, or two exclude each other.
+    """
+    for one in given:
+        if any(other.argument == one.argument for other in own):
+            raise MisconfigurationException(
+                f"{one.argument} is given twice: to the {owner().name} and to {strategy}.",
+                expected="one of the two.",
+                fix=f"leave out {strategy}({one.argument}=…).",
+            )
+    every = sorted((*own, *given), key=lambda one: list(_TRANSFORMS).index(one.argument))
+    eager = any(isinstance(one, Compile) and str(one.backend).startswith("eager") for one in every)
+    if eager and any(isinstance(one, ActivationCheckpoint) and one.preserve_rng_state for one in every):
+        raise MisconfigurationException(
+            "activation_checkpointing with compile and its backend 'eager', in which torch does not draw the same "
+            "random numbers again: gradients of dropout would be wrong.",
+            expected="another backend, or a model that draws no random numbers.",
+            fix="backend='aot_eager', or ActivationCheckpoint(preserve_rng_state=False).",
+        )
+    return tuple(every)
 
 
 def checked(given: A) -> A:

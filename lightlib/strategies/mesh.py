@@ -28,8 +28,8 @@ from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.replicated import step_together, unscale
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor.tensor_axis import Tensor as TensorAxis
-from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
-from lightlib.strategies.axis_arguments import axis_of, checked, transform_of
+from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile, Transform
+from lightlib.strategies.axis_arguments import axis_of, checked, joined, transform_of
 from lightlib.strategies.combinations import check_combination, filled, in_order
 from lightlib.strategies.group import consistency
 from lightlib.strategies.group.collectives import ProcessGroup
@@ -102,18 +102,19 @@ class MeshStrategy(Strategy):
         self._replicate: Replicate = axis_of("replicate", replicate, Replicate)
         self._shard: Shard = axis_of("shard", shard, Shard)
         # The order in which axes are applied. One of `shard` and `replicate` comes last, and averages gradients.
-        self._given: tuple[Axis, ...] = (
+        self._inner: tuple[Axis, ...] = (
             axis_of("pipeline", pipeline, Pipeline),
             axis_of("tensor", tensor, TensorAxis),
             axis_of("context", context, Context),
             axis_of("expert", expert, Expert),
+        )
+        self._own: tuple[Transform, ...] = (
             *transform_of(activation_checkpointing, ActivationCheckpoint),
             *transform_of(compile, Compile),
-            *(checked(axis) for axis in extra_axes),
         )
-        every = (*self._given, self._replicate, self._shard)
-        check_combination(every)
-        self._dimensions = {axis.name: axis for axis in in_order(every)}
+        self._extra = tuple(checked(axis) for axis in extra_axes)
+        self.transform(())
+        self._dimensions = {axis.name: axis for axis in in_order((*self._given, self._replicate, self._shard))}
         self.sizes = {name: axis.size for name, axis in self._dimensions.items()}
         self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
         check_word(type(self).__name__, "launcher", launcher, _LAUNCHERS, fix="leave it out: 'subprocess'.")
@@ -137,6 +138,11 @@ class MeshStrategy(Strategy):
                 fix="copy the module, or trainer.save_checkpoint('run.ckpt') and a new Trainer.",
             )
         return super().__getstate__()
+
+    def transform(self, given: Sequence[Transform]) -> None:
+        self.transforms = joined(self._own, given, type(self).__name__)
+        self._given: tuple[Axis, ...] = (*self._inner, *self.transforms, *self._extra)
+        check_combination((*self._given, self._replicate, self._shard))
 
     # where it runs
     @property
@@ -231,7 +237,8 @@ class MeshStrategy(Strategy):
         sizes = {**self.sizes, **{axis.name: axis.size for axis in every if axis.order is None}}
         words = [f"{name} {size}" for name, size in sizes.items() if size != 1]
         words += [axis.summary for axis in every if axis.summary]
-        return f"{super().describe()} ({' × '.join(words) or 'one process'})"  # noqa: RUF001  multiplication
+        labels = [" × ".join(words) or "one process", *(transform.label for transform in self.transforms)]  # noqa: RUF001  multiplication
+        return f"{super().describe()} ({', '.join(labels)})"
 
     # the module
     def place(self, module: nn.Module, steps: Mapping[str, Step]) -> None:
@@ -270,6 +277,7 @@ class MeshStrategy(Strategy):
             splits_samples=tuple(name for name, axis in self._dimensions.items() if axis.splits_samples),
             automatic=bool(getattr(module, "automatic_optimization", True)) and not self.reduces_after_batch,
             casts=any(axis.casts for axis in self.axes),
+            around=self.around,
             send=lambda: self.send(),  # noqa: PLW0108  the run sets it later
             receive=lambda message: self.receive(message),  # noqa: PLW0108  likewise
         )
@@ -320,6 +328,10 @@ class MeshStrategy(Strategy):
 
     def norms(self, groups: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> Tensor:
         return clip.norms(groups, self.root_device, self._local)
+
+    @property
+    def around(self) -> tuple[str, ...]:  # type: ignore[override]  # it follows from the axes
+        return tuple(axis.name for axis in self.axes if not isinstance(axis, Transform))
 
     @property
     def _local(self) -> list[LocalParameters]:

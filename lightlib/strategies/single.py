@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
@@ -16,8 +16,9 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies.axes.transforms import ActivationCheckpoint
-from lightlib.strategies.axis_arguments import transform_of
+from lightlib.strategies.axes.parallel_plan import plan_of
+from lightlib.strategies.axes.transforms import ActivationCheckpoint, Transform
+from lightlib.strategies.axis_arguments import joined, transform_of
 from lightlib.strategies.by_parameter import with_parameters
 from lightlib.strategies.group.collectives import Collectives, SingleProcess
 from lightlib.strategies.strategy import Backward, Strategy
@@ -49,7 +50,7 @@ class SingleDeviceStrategy(Strategy):
         activation_checkpointing: bool | ActivationCheckpoint = False,
     ) -> None:
         super().__init__()
-        self._transforms = transform_of(activation_checkpointing, ActivationCheckpoint)
+        self.transforms = self._own = transform_of(activation_checkpointing, ActivationCheckpoint)
         self._undo: list[Callable[[], None]] = []
         self._device = torch.device(device) if device is not None else None
         self.collectives: Collectives = SingleProcess()
@@ -75,6 +76,9 @@ class SingleDeviceStrategy(Strategy):
         self.world_size = 1  # there may be other processes, which this strategy ignores
         self._device = self._device or devices[0]
 
+    def transform(self, given: Sequence[Transform]) -> None:
+        self.transforms = joined(self._own, given, type(self).__name__)
+
     def setup_environment(self) -> None:
         self.accelerator.setup_device(self.root_device)
 
@@ -87,10 +91,16 @@ class SingleDeviceStrategy(Strategy):
     def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         self._undo_transforms()
         self.module = self.precision.convert(module).to(self.root_device)
-        self._undo += [transform.apply_on_one_device(module) for transform in self._transforms]
+        for transform in self.transforms:
+            transform.select(module, plan_of(module))
+        for transform in self.transforms:
+            self._undo.insert(0, transform.change(module))
         context = self.precision.step_context(self.root_device.type)
         for name, step in steps.items():
-            setattr(self, name, in_context(step, context))
+            entered = in_context(step, context)
+            for transform in self.transforms:
+                entered = transform.enter(name, entered)
+            setattr(self, name, entered)
         self.forward_backward = self.around_batch(partial(type(self).forward_backward, self))  # type: ignore[method-assign]
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
@@ -116,7 +126,8 @@ class SingleDeviceStrategy(Strategy):
             call()
 
     def describe(self) -> str:
-        return super().describe() + " (activation checkpointing)" * bool(self._transforms)
+        labels = ", ".join(transform.label for transform in self.transforms)
+        return super().describe() + (f" ({labels})" if labels else "")
 
     def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
         output = self.training_step(batch, batch_idx)

@@ -15,9 +15,10 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
+from lightlib.strategies.axes.transforms import Compile, Transform
 from lightlib.strategies.extension import Extension
 from lightlib.strategies.group.collectives import Collectives, SingleProcess
 from lightlib.tree import to_device
@@ -71,6 +72,8 @@ class Strategy(ABC):
         reads_parts: Whether `load_module_state`, `load_optimizer_state` and `place_parameter_tensors` take tensors that
             are still in a checkpoint directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read
             only their local shards.
+        transforms: Those of its arguments and of the Trainer, in the order in which they are applied.
+        around: The axes that are used, without transforms.
         extension: Changes of a run by a strategy or a plugin of another framework; set by `extend`.
         reduces_after_batch: Whether the run calls `sync_gradients` after each batch, in place of DDP's reduction.
         around_batch: Wraps `forward_backward`; set by `train_in_parts`.
@@ -111,6 +114,8 @@ class Strategy(ABC):
     keeps_layers: bool = True
     checkpoint_format: str = "file"
     reads_parts: bool = False
+    transforms: tuple[Transform, ...] = ()
+    around: tuple[str, ...] = ()
     extension: Extension = Extension()
     around_batch: Callable[[Step], Step] = staticmethod(lambda forward_backward: forward_backward)
     send: Callable[[], Any] = staticmethod(lambda: None)
@@ -146,6 +151,25 @@ class Strategy(ABC):
     def extend(self, **changes: Any) -> None:
         """Change some attributes of `extension`."""
         self.extension = replace(self.extension, **changes)
+
+    def transform(self, given: Sequence[Transform]) -> None:
+        """Take the transforms of the Trainer's arguments, in place of those it took before.
+
+        Raises:
+            MisconfigurationException: The strategy does not apply them, which is the default, or has them already.
+        """
+        if given:
+            raise MisconfigurationException(
+                f"{owner()}({given[0].argument}=…) with {type(self).__name__}: this strategy runs the layers itself.",
+                expected="one device, or a strategy of lightlib's meshes, such as 'ddp' or 'fsdp'.",
+                fix=f"leave out {given[0].argument}, or strategy='fsdp'.",
+            )
+
+    @property
+    def compiler(self) -> Callable[..., Any] | None:
+        """The function that compiles the steps of the module; None if they are not compiled."""
+        chosen = (one for one in self.transforms if isinstance(one, Compile) and one.takes_steps(self.around))
+        return next((one.compiled for one in chosen), None)
 
     def synchronize_batchnorm(self) -> None:
         """Use the mean and variance over all processes, as with the Trainer's argument; before `place`."""

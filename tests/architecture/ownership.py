@@ -30,11 +30,6 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         r"layer\.forward",
         "a wrapping module would change the names of parameters",
     ),
-    (
-        "lightlib/strategies/axes/transforms.py",
-        r"block\.forward",
-        "a wrapping module would change the names of parameters",
-    ),
     ("lightlib/callbacks/pruning/masks.py", r"layer\.name", "torch.nn.utils.prune keeps the computed weight there"),
     ("lightlib/loggers/services/dvclive.py", r"client\.step", "the documented way to set the step"),
     ("lightlib/core/module/initialization.py", r"layer\.reset_parameters", "torch: how a layer gets its first values"),

@@ -25,7 +25,10 @@ STATUSES = {"same", "different", "ignored", "later", "absent"}
 # Sections of names by Lightning's package, each name with the module that has it.
 BY_PACKAGE = ("pytorch.utilities", "pytorch.plugins", "fabric.utilities", "fabric.plugins", "fabric")
 # Ours in addition to Lightning's: each additional hook and argument needs a decision record.
-OUR_ARGUMENTS = {"global_batch_size", "max_duration", "save_user_state", "val_check_at_end"}
+OUR_ARGUMENTS = {
+    "activation_checkpointing", "activation_offload", "compile", "global_batch_size", "max_duration",
+    "save_user_state", "val_check_at_end",
+}  # fmt: skip
 OUR_HOOKS = {
     "on_accumulation_end", "on_checkpoint_uploaded", "on_checkpoint_written", "on_fit_epoch_end", "on_log",
     "on_substep_end",

@@ -42,13 +42,14 @@ def fitted(memory: int | None) -> Any:
     CPUAccelerator.memory = lambda self, device: memory
     try:
         module = Net(net=built())
-        trainer = L.Trainer(**quiet.QUIET, strategy="auto", devices=2, max_epochs=1)
+        trainer = L.Trainer(**quiet.QUIET, strategy="auto", devices=2, max_epochs=1, activation_offload=True)
         before = type(trainer.strategy).__name__
         trainer.fit(module, DataLoader(data(32), 4))
     finally:
         log.removeHandler(handler)
     weights = {name: value.clone() for name, value in trainer.strategy.module_state().items()}
     chosen = [line for line in handler.lines if line.startswith("strategy=")]
+    assert [transform.argument for transform in trainer.strategy.transforms] == ["activation_offload"]
     return before, type(trainer.strategy).__name__, weights, chosen
 
 

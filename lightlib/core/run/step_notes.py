@@ -106,8 +106,8 @@ def _memory_note(run: Run, failed: _Failed | None) -> str:
         fix = (
             'Trainer(accumulate_grad_batches="auto"), which trains each batch in micro-batches that fit, with the same '
             "samples per step; callbacks=[BatchSizeFinder()] finds the largest batch size.\n"
-            "    Otherwise strategy=MeshStrategy(activation_checkpointing=True), precision='bf16-mixed', or on several "
-            "devices strategy='fsdp'"
+            "    Otherwise Trainer(activation_checkpointing=True), precision='bf16-mixed', or on several devices "
+            "strategy='fsdp'"
         )
     else:
         fix = f"a smaller batch_size of the {kind} loader"

@@ -28,6 +28,7 @@ from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler
+from lightlib.strategies.axis_arguments import transforms_of
 from lightlib.strategies.plugin import StrategyPlugin
 from lightlib.strategies.strategy import Strategy
 from lightlib.translations import fix_for
@@ -158,6 +159,11 @@ def arguments_of(strategy: Any, accelerator: Any, devices: Any, plugins: Any) ->
         given.get("devices", devices),
         [*_list(plugins), *more] if more else plugins,
     )
+
+
+def transform(strategy: Strategy, arguments: dict[str, Any]) -> None:
+    """Give the strategy the transforms of the Trainer's arguments."""
+    strategy.transform(transforms_of(arguments))
 
 
 def attach_plugins(plugins: Any, strategy: Strategy) -> None:

@@ -48,6 +48,7 @@ def strategy_by_memory(given: Strategy, module: nn.Module) -> Strategy:
         return given
     chosen = strategy_of("fsdp", given.environment)
     chosen.use(given.accelerator, list(given.devices), given.precision, given.environment)
+    chosen.transform(given.transforms)  # all of the Trainer: it has made the strategy by its name
     if given.sync_batchnorm:
         chosen.synchronize_batchnorm()
     report.info(f'strategy="auto" is fsdp: {advice.reason}.')

@@ -57,17 +57,6 @@ REMOVED: dict[str, tuple[str, str]] = {
         "Trainer(reload_dataloaders_every_n_epochs=1)",
     ),
 }
-# Arguments that are looked for in the Trainer and belong to another object, with that object and the fix.
-ELSEWHERE: dict[str, tuple[str, str]] = {
-    "activation_checkpointing": (
-        "an argument of the strategy",
-        "Trainer(strategy=SingleDeviceStrategy(activation_checkpointing={value})), or the same in another strategy.",
-    ),
-    "compile": (
-        "a compiled module, or an argument of MeshStrategy, which compiles each block",
-        "trainer.fit(torch.compile(module), …), or Trainer(strategy=MeshStrategy(replicate=-1, compile={value})).",
-    ),
-}
 _EPOCHS = dict.fromkeys(("epochs", "num_epochs", "n_epochs", "nb_epoch", "max_epoch"), "max_epochs")
 _DATA = {
     **dict.fromkeys(("dataloaders", "dataloader", "loader", "train_dataset", "data", "x"), "train_dataloaders"),
@@ -132,13 +121,6 @@ def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeEr
         return ArgumentTypeError(
             f"{owner()} got `{name}={shown}`, an argument that was removed in Lightning 2.0.",
             expected=f"{replacement}.",
-            fix=_written(fix, shown),
-        )
-    if name in ELSEWHERE:
-        place, fix = ELSEWHERE[name]
-        return ArgumentTypeError(
-            f"{owner()} got an unknown argument `{name}={shown}`.",
-            expected=f"{place}.",
             fix=_written(fix, shown),
         )
     near = get_close_matches(name, known, n=1)

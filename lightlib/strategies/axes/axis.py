@@ -53,6 +53,7 @@ class AxisContext:
         splits_samples: The dimensions whose processes share the samples of one batch, outermost first.
         automatic: Whether the run uses automatic optimization (no `manual_backward`).
         casts: Whether an axis casts parameters, and the inputs of layers, by the precision.
+        around: The axes that are used, without transforms.
         pipelined: The child module that the pipeline cuts, which other axes treat as one unit.
         sharded_separately: Modules to shard over other dimensions than the rest, each list with its mesh.
         send, receive: See :class:`Strategy`; looked up when called, as the run sets them after `apply`.
@@ -70,6 +71,7 @@ class AxisContext:
     splits_samples: tuple[str, ...]
     automatic: bool = True
     casts: bool = False
+    around: tuple[str, ...] = ()
     pipelined: nn.Module | None = None
     sharded_separately: list[tuple[list[nn.Module], DeviceMesh]] = field(default_factory=list)
     send: Callable[[], Any] = field(default=lambda: None)

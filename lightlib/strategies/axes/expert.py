@@ -84,7 +84,9 @@ class Expert(Axis):
                 expected="a lightlib.strategies.axes.expert.MixtureOfExperts, which sends tokens to their experts.",
                 fix="MixtureOfExperts(router=nn.Linear(width, 8), experts=[network() for _ in range(8)], top_k=2)",
             )
-        for name, part in matching(module, site.plan.experts, "experts").items() if site.plan.experts else ():
+        for name, part in (
+            matching(module, site.plan.experts, "parallel_plan(): experts").items() if site.plan.experts else ()
+        ):
             if not any(part is layer or part is layer.experts for layer in layers.values()):
                 raise MisconfigurationException(
                     f"parallel_plan() names the experts {name!r} ({type(part).__name__}), which are not those of a "

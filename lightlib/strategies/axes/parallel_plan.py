@@ -89,7 +89,7 @@ def matching(module: nn.Module, patterns: Sequence[str], what: str) -> dict[str,
         }
         found |= matched
         if not matched:
-            text = f"parallel_plan() of {type(module).__name__}: {what}={pattern!r} matches no module."
+            text = f"{what}={pattern!r} matches no module of {type(module).__name__}."
             raise no_such_module(text, "; * stands for one part of a name.", pattern, names)
     return {name: part for name, part in names.items() if name in found}
 
@@ -105,17 +105,18 @@ def no_such_module(what: str, more: str, name: str, known: Iterable[str]) -> Mis
     )
 
 
-def blocks_of(module: nn.Module, plan: ParallelPlan, chosen: Any = None) -> dict[str, nn.Module]:
+def blocks_of(module: nn.Module, plan: ParallelPlan, chosen: Any = None, what: str = "blocks") -> dict[str, nn.Module]:
     """Return the blocks by name: those `chosen`, else those of the plan, else the largest container's children.
 
     Blocks are chosen by their names or a function ``(name, module) -> bool``; containers are ModuleList and Sequential.
+    `what` stands in the error for a name that matches nothing.
     """
     if callable(chosen):
         return {name: part for name, part in module.named_modules() if name and chosen(name, part)}
     if chosen is not None:
-        return matching(module, [chosen] if isinstance(chosen, str) else chosen, "blocks")
+        return matching(module, [chosen] if isinstance(chosen, str) else chosen, what)
     if plan.blocks:
-        return matching(module, plan.blocks, "blocks")
+        return matching(module, plan.blocks, "parallel_plan(): blocks")
     found = container_of(module)
     if found is None:
         return {}

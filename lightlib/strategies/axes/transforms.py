@@ -1,23 +1,132 @@
-"""ActivationCheckpoint and Compile: axes that change how blocks are computed."""
+"""ActivationCheckpoint, Compile and ActivationOffload: transforms that change how layers are computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial, wraps
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from lightlib.errors import MisconfigurationException, check_int
+from lightlib.errors import MisconfigurationException, UnknownNameError, check_int, check_word, closest
 from lightlib.report import PossibleUserWarning, warn
-from lightlib.strategies.axes.axis import Axis, AxisContext
-from lightlib.strategies.axes.parallel_plan import ParallelPlan, blocks_of, container_of, plan_of
+from lightlib.strategies.axes.axis import Axis, AxisContext, Step
+from lightlib.strategies.axes.parallel_plan import ParallelPlan, blocks_of, container_of
+from lightlib.torch_private import base_of, graph_break, operators_named
+
+Blocks = bool | Literal["blocks"] | Sequence[str] | Callable[[str, nn.Module], bool] | None
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_COMPOSED = {  # functions that are made of other operations, by those to keep
+    "linear": ("mm", "addmm"),
+    "matmul": ("mm", "bmm", "addmm"),
+    "scaled_dot_product_attention": (
+        "_scaled_dot_product_cudnn_attention",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_fused_attention_overrideable",
+    ),
+}
 
 
-class ActivationCheckpoint(Axis):
+class Transform(Axis):
+    """Base of the transforms, which replace the forward of layers in place: a wrapper would change the names.
+
+    Args:
+        blocks: The layers: True for all, ``"blocks"`` or None for the repeated blocks, names with wildcards, or a
+            function ``(name, module) -> bool``. With None some transforms take other layers if there are no blocks.
+
+    Attributes:
+        argument: The Trainer's argument that makes one.
+        label: A few words for the line with which a run begins.
+    """
+
+    argument: str = ""
+    label: str = ""
+
+    def __init__(self, blocks: Blocks) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self._names: list[str] = []
+
+    def check(self, module: nn.Module, site: AxisContext) -> None:
+        self.select(module, site.plan, site.around)
+
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
+        self.change(module)
+
+    def select(self, module: nn.Module, plan: ParallelPlan, around: Collection[str] = ()) -> None:
+        """Choose the layers of `module`, and check them; nothing is changed yet.
+
+        Args:
+            plan: That of the module.
+            around: The dimensions of more than one process, whose code may run between layers.
+        """
+        self._names = list(self._chosen(module, plan, around))
+
+    def change(self, module: nn.Module) -> Callable[[], None]:
+        """Change the chosen layers, and return a function that gives them their own forwards back."""
+        here = dict(module.named_modules())  # a pipeline's stage has only some of them
+        before: dict[nn.Module, Any] = {}
+        for layer in [here[name] for name in self._names if name in here]:
+            before[layer] = vars(layer).get("forward")
+            vars(layer)["forward"] = self._changed(layer)
+        return partial(_restore, before)
+
+    @abstractmethod
+    def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
+        """Return the layers to change, by name."""
+
+    @abstractmethod
+    def _changed(self, layer: nn.Module) -> Callable[..., Any]:
+        """Return the new forward of a layer: of parts that a copy of the layer copies with it, so no closure."""
+
+    def _blocks(self, module: nn.Module, plan: ParallelPlan) -> dict[str, nn.Module]:
+        """Return the named layers, or the repeated blocks, which may be none unless they were requested by name."""
+        given = None if self.blocks in (True, "blocks") else self.blocks
+        found = blocks_of(module, plan, given, f"{self.argument}: blocks")
+        idle = [name for name, part in found.items() if isinstance(part, (nn.ModuleList, nn.ModuleDict))]
+        if idle:
+            kind = type(found[idle[0]]).__name__
+            raise MisconfigurationException(
+                f"{self.argument}: {idle[0]} is an nn.{kind}, which is never called itself.",
+                expected="names of layers that are called.",
+                fix=f'{self.argument}=["{idle[0]}.*"]',
+            )
+        if self.blocks == "blocks" and all(map(_is_single, found.values())) and not plan.blocks:
+            raise self._without_blocks(module)
+        return found
+
+    def _without_blocks(self, module: nn.Module) -> MisconfigurationException:
+        names = [name for name, child in module.named_children() if _computes(child)] or ["encoder"]
+        return MisconfigurationException(
+            f"{self.argument} found no blocks in {type(module).__name__}.",
+            expected="an nn.ModuleList or nn.Sequential of blocks that are no single layers, or names of layers.",
+            fix=f'{type(self).__name__}(blocks=["{names[0]}"]), or parallel_plan() with blocks=[…].',
+        )
+
+    def _pieces(self, module: nn.Module, plan: ParallelPlan) -> dict[str, nn.Module]:
+        """Return the named layers or blocks; without blocks their container or the module's children."""
+        found = self._blocks(module, plan)
+        container = None if plan.blocks or self.blocks not in (None, True) else container_of(module)
+        if container is not None and isinstance(container[1], nn.Sequential) and container[1] is not module:
+            found = dict([container]) if all(map(_is_single, found.values())) else found
+        found = found or {name: child for name, child in module.named_children() if _computes(child)}
+        if not found:
+            raise MisconfigurationException(
+                f"{self.argument}=True, but {type(module).__name__} has no child module with parameters.",
+                expected="a module with layers.",
+                fix=f'{type(self).__name__}(blocks=["encoder"]), or {self.argument}=False.',
+            )
+        return found
+
+
+class ActivationCheckpoint(Transform):
     """Blocks keep only their inputs for backward, which runs their forward again: less memory, about a third more time.
 
     Losses and gradients are the same, bit for bit. Names of parameters do not change.
@@ -27,75 +136,134 @@ class ActivationCheckpoint(Axis):
             those of `parallel_plan`, else the children of the largest ModuleList or Sequential.
         every: Only each n-th of them, beginning with the first. Default 1: all.
         preserve_rng_state: Draw the same random numbers in the second forward, which dropout needs. Default True.
+        save: Operations whose results are kept, so that they are not computed again: names as ``"linear"``,
+            ``"scaled_dot_product_attention"`` or ``"aten::bmm"``, operators of `torch.ops`, or a policy of
+            `torch.utils.checkpoint.create_selective_checkpoint_contexts`. Default: none.
 
     Raises:
-        MisconfigurationException: There are no blocks, or `every` is less than 1.
+        MisconfigurationException: There are no blocks, there is no such operation, or `every` is less than 1.
 
     Example:
         >>> ActivationCheckpoint(every=2).every
         2
     """
 
-    name = "checkpointing"
+    name, argument, label = "checkpointing", "activation_checkpointing", "activation checkpointing"
 
     def __init__(
         self,
-        blocks: Sequence[str] | Callable[[str, nn.Module], bool] | None = None,
+        blocks: Blocks = None,
         every: int = 1,
         preserve_rng_state: bool = True,
+        save: Sequence[Any] | Callable[..., Any] = (),
     ) -> None:
-        super().__init__()
+        super().__init__(blocks)
         check_int("ActivationCheckpoint", "every", every, 1, example=2)
-        self.blocks, self.every, self.preserve_rng_state = blocks, every, preserve_rng_state
-        self._names: list[str] = []
+        self.every, self.preserve_rng_state = every, preserve_rng_state
+        self.save = [save] if isinstance(save, str) else save
+        self._operators()
 
-    def check(self, module: nn.Module, site: AxisContext) -> None:
-        self._check(module, site.plan)
+    def _operators(self) -> Any:
+        """Return the policy, or the operators to keep.
 
-    def _check(self, module: nn.Module, plan: ParallelPlan) -> None:
-        chosen = dict([*blocks_of(module, plan, self.blocks).items()][:: self.every])
-        self._names = list(chosen)
+        Raises:
+            UnknownNameError: There is no operation of a name.
+            MisconfigurationException: An operation is composed of several.
+        """
+        if callable(self.save):
+            return self.save
+        names = [part for one in self.save for part in (_COMPOSED.get(one, (one,)) if isinstance(one, str) else (one,))]
+        return [operator for name in names for operator in _operators_of(name)]
+
+    def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
+        chosen = dict([*self._blocks(module, plan).items()][:: self.every])
         if not chosen:
-            raise MisconfigurationException(
-                f"activation_checkpointing found no blocks in {type(module).__name__}.",
-                expected="an nn.ModuleList or nn.Sequential of blocks, or their names.",
-                fix='ActivationCheckpoint(blocks=["encoder", "decoder"]), or parallel_plan() with blocks=[…].',
-            )
-        single = [name for name, part in chosen.items() if not any(True for _ in part.children())]
-        if len(single) == len(chosen):
+            raise self._without_blocks(module)
+        if all(map(_is_single, chosen.values())):
             warn(
-                f"activation_checkpointing: the blocks are single layers ({', '.join(single[:3])}, …), which keep "
+                f"activation_checkpointing: the blocks are single layers ({', '.join([*chosen][:3])}, …), which keep "
                 "little but their inputs: it saves no memory. Name larger blocks: ActivationCheckpoint(blocks=[…]).",
                 PossibleUserWarning,
             )
+        return chosen
 
-    def apply(self, module: nn.Module, site: AxisContext) -> None:
-        self._apply(module)
-
-    def apply_on_one_device(self, module: nn.Module) -> Callable[[], None]:
-        """Check and change `module`, and return a function that gives its blocks their own forwards back."""
-        self._check(module, plan_of(module))
-        return partial(_restore, self._apply(module))
-
-    def _apply(self, module: nn.Module) -> dict[nn.Module, Any]:
-        """Change the blocks, and return the attribute `forward` that each of them had, or None."""
-        here = dict(module.named_modules())  # a pipeline's stage has only some of them
-        before: dict[nn.Module, Any] = {}
-        for block in [here[name] for name in self._names if name in here]:
-            before[block] = vars(block).get("forward")
-            again = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=self.preserve_rng_state)
-            block.forward = again  # in place: a wrapper would change the names
-        return before
+    def _changed(self, layer: nn.Module) -> Callable[..., Any]:
+        options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": self.preserve_rng_state}
+        if operators := self._operators():
+            options["context_fn"] = partial(create_selective_checkpoint_contexts, operators)
+        return partial(checkpoint, layer.forward, **options)
 
 
-def _restore(before: dict[nn.Module, Any]) -> None:
-    for block, forward in before.items():
-        del vars(block)["forward"]
-        if forward is not None:
-            vars(block)["forward"] = forward
+class ActivationOffload(Transform):
+    """Activations wait for backward in the memory of the CPU; parameters stay where they are.
+
+    Losses and gradients are the same, bit for bit. Names of parameters do not change. Together with checkpointing the
+    inputs of blocks are all that is kept, and they wait there.
+
+    Args:
+        blocks: Names of modules, with wildcards, or a function; ``"blocks"``: the repeated blocks. Default True:
+            everything in a training step; within a pipeline, the blocks.
+        pin_memory: Use page-locked memory, to which GPUs copy while they compute. Default True.
+
+    Example:
+        >>> ActivationOffload(blocks=["encoder.*"]).blocks
+        ['encoder.*']
+    """
+
+    name, argument, label = "offload", "activation_offload", "activation offload"
+
+    def __init__(self, blocks: Blocks = True, pin_memory: bool = True) -> None:
+        super().__init__(blocks)
+        self.pin_memory, self._takes_steps = pin_memory, False
+
+    def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
+        self._takes_steps = self.blocks is True and "pipeline" not in around
+        return {} if self._takes_steps else self._pieces(module, plan)
+
+    def _changed(self, layer: nn.Module) -> Callable[..., Any]:
+        return partial(_offloaded, layer.forward, self.pin_memory)
+
+    def enter(self, name: str, method: Step) -> Step:
+        """Return the training step, within the context if it is the step from which activations are kept."""
+        wanted = self._takes_steps and name == "training_step"
+        return partial(_offloaded, method, self.pin_memory) if wanted else method
 
 
-class Compile(Axis):
+def _offloaded(forward: Callable[..., Any], pin_memory: bool, *args: Any, **kwargs: Any) -> Any:
+    with _SavedOnCpu(pin_memory):
+        return forward(*args, **kwargs)
+
+
+class _SavedOnCpu(save_on_cpu):
+    """Torch's context, without parameters, which stay on the device anyway, and with the shards of DTensors."""
+
+    def __init__(self, pin_memory: bool) -> None:
+        super().__init__(pin_memory)
+        self.pack_hook = partial(_packed, self.pack_hook)
+        self.unpack_hook = partial(_unpacked, self.unpack_hook)
+
+
+def _packed(save: Callable[[Tensor], Any], tensor: Any) -> Any:
+    if isinstance(base_of(tensor), nn.Parameter):
+        return tensor
+    if not hasattr(tensor, "to_local"):
+        return save(tensor)
+    layout = (tensor.device_mesh, tensor.placements)
+    build = partial(type(tensor).from_local, run_check=False, shape=tensor.shape, stride=tensor.stride())
+    with torch.no_grad():
+        return save(tensor.to_local()), lambda shard: build(shard, *layout)
+
+
+def _unpacked(load: Callable[[Any], Tensor], saved: Any) -> Tensor:
+    if isinstance(saved, Tensor):
+        return saved
+    if not callable(saved[1]):
+        return load(saved)
+    with torch.no_grad():
+        return saved[1](load(saved[0]))  # type: ignore[no-any-return]
+
+
+class Compile(Transform):
     """Compiles the forward of each block. Equal blocks are compiled once.
 
     It comes after activation checkpointing and before `shard` and `replicate`, whose hooks stay outside of what is
@@ -104,72 +272,132 @@ class Compile(Axis):
     Args:
         blocks: Names of modules, with wildcards. Default: those of `parallel_plan`; else the children of the largest
             ModuleList or Sequential, or the Sequential itself when they are single layers; else the module's children.
+            True: the steps of the module with all that they call, unless code of a strategy runs between the layers:
+            on one device and with replicas. ``"blocks"``: the repeated blocks, and an error without any.
         mode: ``"default"``, ``"reduce-overhead"``, ``"max-autotune"``, …, as for `torch.compile`.
         dynamic: Whether sizes may vary without compiling again. Default None: found out when they do.
         fullgraph: Refuse what cannot be compiled as one graph. Default False.
         backend: Default ``"inductor"``.
-        options: Further options of the backend. Default: none.
+        options: Further options of the backend, in place of a mode. Default: none.
 
     Raises:
-        MisconfigurationException: The module has nothing to compile.
+        UnknownNameError: There is no such mode or backend.
+        MisconfigurationException: The module has nothing to compile; `mode` and `options` are given; with `fullgraph`,
+            the graph breaks.
 
     Example:
         >>> Compile(backend="aot_eager").backend
         'aot_eager'
     """
 
-    name = "compile"
+    name = argument = label = "compile"
 
     def __init__(
         self,
-        blocks: Sequence[str] | None = None,
+        blocks: Blocks = None,
         mode: str | None = None,
         dynamic: bool | None = None,
         fullgraph: bool = False,
         backend: str | Callable[..., Any] = "inductor",
         options: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__()
-        self.blocks, self.backend = blocks, backend
-        self._names: list[str] = []
+        super().__init__(blocks)
+        if mode is not None:
+            check_word("Compile", "mode", mode, _MODES)
+        if mode is not None and options is not None:
+            raise MisconfigurationException(
+                f"Compile(mode={mode!r}, options={options!r}).",
+                expected="one of the two: a mode is a set of options.",
+                fix=f"Compile(options={options!r})",
+            )
+        self.backend = backend
+        self._codes: dict[str, CodeType] = {}
         self._arguments: dict[str, Any] = {
             "mode": mode, "dynamic": dynamic, "fullgraph": fullgraph, "backend": backend, "options": options,
         }  # fmt: skip
 
-    def check(self, module: nn.Module, site: AxisContext) -> None:
-        self._names = list(self._chosen(module, site))
-        if not self._names:
-            raise MisconfigurationException(
-                f"compile=True, but {type(module).__name__} has no child module with parameters.",
-                expected="blocks that can be compiled.",
-                fix='Compile(blocks=["encoder"]), or compile=False.',
-            )
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_codes": {}}  # code cannot be pickled
 
-    def apply(self, module: nn.Module, site: AxisContext) -> None:
-        codes: dict[str, CodeType] = {}
-        here = dict(module.named_modules())  # a pipeline's stage has only some of them
-        for block in [here[name] for name in self._names if name in here]:
-            block.forward = self._compiled(block, codes)  # in place: a wrapper would change the names
+    def takes_steps(self, around: Collection[str]) -> bool:
+        """Whether it compiles the steps of the module, and not the layers."""
+        return self.blocks is True and set(around) <= {"replicate"}
 
-    def _compiled(self, block: nn.Module, codes: dict[str, CodeType]) -> Callable[..., Any]:
-        forward = block.forward
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `function`, compiled with the options."""
+        if isinstance(self.backend, str):
+            known = torch.compiler.list_backends(exclude_tags=())
+            if self.backend not in known:
+                fix = f"Compile(backend={closest(self.backend, known, 'inductor')!r})"
+                raise UnknownNameError("backend of torch.compile", self.backend, known, fix=fix)
+        compiled: Callable[..., Any] = torch.compile(function, **self._arguments)
+        return _naming_breaks(compiled) if self._arguments["fullgraph"] else compiled
 
-        # torch does not compile the forward of its own containers, but calls of it
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return forward(*args, **kwargs)
+    def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
+        return {} if self.takes_steps(around) else self._pieces(module, plan)
 
+    def _changed(self, layer: nn.Module) -> Callable[..., Any]:
         # torch keeps compiled graphs with the code, up to a limit: equal blocks share one, different blocks do not.
-        code = codes.setdefault(str(block), call.__code__.replace(co_name=type(block).__name__))
-        own = FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
-        return torch.compile(own, **self._arguments)
+        code = self._codes.setdefault(str(layer), _call.__code__.replace(co_name=type(layer).__name__))
+        return partial(self.compiled(FunctionType(code, globals(), code.co_name)), layer.forward)
 
-    def _chosen(self, module: nn.Module, site: AxisContext) -> dict[str, nn.Module]:
-        found = blocks_of(module, site.plan, self.blocks)
-        container = None if site.plan.blocks or self.blocks is not None else container_of(module)
-        if container is not None and isinstance(container[1], nn.Sequential) and container[1] is not module:
-            single = not any(True for part in found.values() for _ in part.children())
-            found = dict([container]) if single else found
-        return found or {name: child for name, child in module.named_children() if _computes(child)}
+
+def _call(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `forward`: torch does not compile the forward of its own containers, but calls of it."""
+    return forward(*args, **kwargs)
+
+
+def _naming_breaks(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function; where its graph breaks, the error names the user's line."""
+
+    @wraps(compiled)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return compiled(*args, **kwargs)
+        except Exception as error:
+            if (found := graph_break(error)) is None:
+                raise
+            reason, place, line = found
+            raise MisconfigurationException(
+                f"compile with fullgraph=True: the graph breaks at {place}: `{line}` ({reason})",
+                expected="code that torch.compile can capture as one graph.",
+                fix='move the line out of what is compiled (with "blocks" the steps are not, so self.log is no break), '
+                "or leave fullgraph out.",
+            ) from error
+
+    return call
+
+
+def _restore(before: Mapping[nn.Module, Any]) -> None:
+    for layer, forward in before.items():
+        del vars(layer)["forward"]
+        if forward is not None:
+            vars(layer)["forward"] = forward
+
+
+def _operators_of(name: Any) -> list[Any]:
+    if not isinstance(name, str):
+        return [name]
+    found, known = operators_named(name)
+    if found:
+        return found
+    if known is None:
+        raise MisconfigurationException(
+            f"ActivationCheckpoint(save=[{name!r}]): this function is made of other operations.",
+            expected="operations that run: their results are kept.",
+            fix=f"those within it, as a profiler names them, such as 'mm'; or {', '.join(map(repr, _COMPOSED))}.",
+        )
+    near = closest(name.removeprefix("aten::"), [*known, *_COMPOSED], "mm")
+    raise MisconfigurationException(
+        f"ActivationCheckpoint(save=[{name!r}]): there is no operation of this name.",
+        expected="a name of torch.ops.aten such as 'mm', of another library such as 'mine::op', or one of "
+        f"{', '.join(map(repr, _COMPOSED))}.",
+        fix=f"ActivationCheckpoint(save=[{near!r}])",
+    )
+
+
+def _is_single(part: nn.Module) -> bool:
+    return not any(True for _ in part.children())
 
 
 def _computes(part: nn.Module) -> bool:

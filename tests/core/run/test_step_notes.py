@@ -18,7 +18,7 @@ TRAINING = (
     "\n  Expected: weights, gradients, activations and batches that fit.\n"
     '  Fix: Trainer(accumulate_grad_batches="auto"), which trains each batch in micro-batches that fit, with the same '
     "samples per step; callbacks=[BatchSizeFinder()] finds the largest batch size.\n"
-    "    Otherwise strategy=MeshStrategy(activation_checkpointing=True), precision='bf16-mixed', or on several devices "
+    "    Otherwise Trainer(activation_checkpointing=True), precision='bf16-mixed', or on several devices "
     "strategy='fsdp'."
 )
 

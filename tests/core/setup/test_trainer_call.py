@@ -68,25 +68,6 @@ class TestNames:
         ):
             Trainer(**{given: 1})
 
-    @pytest.mark.parametrize(
-        ("name", "place", "fix"),
-        [
-            (
-                "activation_checkpointing",
-                "an argument of the strategy.",
-                "Trainer(strategy=SingleDeviceStrategy(activation_checkpointing=True)), or the same in another ***",
-            ),
-            (
-                "compile",
-                "a compiled module, or an argument of MeshStrategy, which compiles each block.",
-                "trainer.fit(torch.compile(module), …), or Trainer(strategy=MeshStrategy(replicate=-1, compile=True)).",
-            ),
-        ],
-    )
-    def test_an_argument_of_another_object(self, name, place, fix):
-        with refused(TYPE, f"Trainer got an unknown argument `{name}=True`.", place, fix):
-            Trainer(**{name: True})
-
     def test_nothing_like_it(self):
         with refused(
             TYPE,

@@ -32,7 +32,7 @@ def resolved(module: nn.Module, plan: Mapping[str, Any]) -> dict[str, Any]:
                 expected=f"one of {', '.join(map(repr, STYLES))}, or a style of torch.distributed.tensor.parallel.",
                 fix=f'{{{pattern!r}: "colwise"}}',
             )
-        found.update(dict.fromkeys(matching(module, [pattern], "tensor"), style))
+        found.update(dict.fromkeys(matching(module, [pattern], "parallel_plan(): tensor"), style))
     return found
 
 

@@ -37,6 +37,7 @@ KNOWN_LOGGERS = (
 ACCELERATOR = "a name such as 'auto', 'cpu', 'gpu', 'cuda' or 'mps', or an Accelerator instance."
 STRATEGY = "a name or an instance of lightlib.strategies.Strategy."
 NEAREST = "Trainer(strategy='single_device')"
+MODES = "one of 'default', 'max-autotune', 'max-autotune-no-cudagraphs', 'reduce-overhead'."
 ONE_STRATEGY = f"one of {', '.join(map(repr, sorted(['auto', *registry.names('strategies')])))}."
 PROCESSES = "a number of processes: an int >= 1 or a numeric string. CPUs have no indices, and there is no 'all'."
 PRECISIONS = "one of '64-true', '32-true', '16-mixed', 'bf16-mixed', '16-true', 'bf16-true', or a Precision."
@@ -96,6 +97,12 @@ def flag(name):
         (name, 1, TYPE, f"{name} is 1 (int).", FLAG, f"Trainer({name}=True)"),
         (name, 0, TYPE, f"{name} is 0 (int).", FLAG, f"Trainer({name}=False)"),
     ]
+
+
+def transform(name, given, shown):
+    """The row of an argument that names layers or has options."""
+    expected = 'True, False, "blocks", the name of a module or a list of names with wildcards, ***'
+    return [(name, given, TYPE, f"{name} is {shown}.", expected, f'Trainer({name}="blocks")')]
 
 
 def limit(name):
@@ -321,6 +328,20 @@ ROWS = [
         "Trainer(plugins=Precision())",
     ),
     *flag("sync_batchnorm"),
+    *transform("compile", 3, "3 (int)"),
+    ("compile", {"mode": "fast"}, NAME, "Unknown mode of Compile 'fast'.", MODES, "Compile(mode='default')"),
+    ("compile", {"mod": 1}, NAME, "Unknown option of compile 'mod'. Did you mean 'mode'?", "***", "***"),
+    *transform("activation_checkpointing", [], "[] (list)"),
+    (
+        "activation_checkpointing", {"every": 0}, RANGE, "ActivationCheckpoint(every=0).", "an int >= 1.",
+        "ActivationCheckpoint(every=2)",
+    ),
+    *transform("activation_offload", {"target": [1]}, "{'target': [1]} (dict)"),
+    (
+        "activation_offload", {"pin": True}, NAME,
+        "Unknown option of activation_offload 'pin'.", "one of 'pin_memory', 'target'.",
+        "Trainer(activation_offload={'pin_memory': …})",
+    ),
     *number("reload_dataloaders_every_n_epochs", 0),
     ("default_root_dir", 3, TYPE, "default_root_dir is 3 (int).", "a path.", "Trainer(default_root_dir='runs')"),
     (

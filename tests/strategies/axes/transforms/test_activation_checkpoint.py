@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 def site(**plan):
-    return SimpleNamespace(plan=ParallelPlan(**plan))
+    return SimpleNamespace(plan=ParallelPlan(**plan), around=())
 
 
 def place(axis, net, where):
