@@ -43,7 +43,7 @@ STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with h
 OUTCOME = "outcome.pt"
 _SWITCHES = (
     *("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable", "muon", "free"),
-    *("counted", "several"),
+    *("counted", "several", "compiled"),
 )
 
 
@@ -75,6 +75,7 @@ class Configuration:
         free: Step with a schedule-free optimizer, which validates and saves an average.
         counted: End, validate, save and lower the learning rate by the number of samples.
         several: Validate on two loaders with names, one of them in every second epoch only.
+        compiled: Compile the blocks, compute their activations again, and keep their inputs on the CPU.
     """
 
     strategy: str = "one"
@@ -97,6 +98,7 @@ class Configuration:
     free: bool = False
     counted: bool = False
     several: bool = False
+    compiled: bool = False
     accelerator: str = "cpu"
 
     @property
@@ -382,6 +384,11 @@ def main(how: Configuration, where: Path) -> None:
     if how.counted:
         module.interval = "29sp"
         lengths = {"max_duration": f"{how.epochs * 50 * how.processes}sp", "val_check_interval": "43sp"}
+    more: dict[str, Any] = {}
+    if how.compiled:
+        again = ["model.*"] if how.strategy == "pipeline" else ["model"]
+        more = {"compile": {"target": again, "backend": "aot_eager"}, "activation_offload": ["model.*"]}
+        more["activation_checkpointing"] = {"target": again, "save": ["linear"]}
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
     trainer = L.Trainer(
@@ -398,6 +405,7 @@ def main(how: Configuration, where: Path) -> None:
         default_root_dir=where,
         enable_progress_bar=False,
         enable_model_summary=False,
+        **more,
     )
     trainer.fit(module, *(() if how.sized else loaders(how)), ckpt_path="auto")
     outcome = {

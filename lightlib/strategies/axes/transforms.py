@@ -58,6 +58,13 @@ class Transform(Axis):
         self.select(module, site.plan, site.around)
 
     def apply(self, module: nn.Module, site: AxisContext) -> None:
+        for name, layer in module.named_modules() if site.pipelined is not None else ():
+            if name in self._names and site.pipelined in set(layer.modules()):
+                raise MisconfigurationException(
+                    f"{self.argument}: {name} is, or holds, the module that the pipeline cuts into stages.",
+                    expected="layers within it, which are called in one piece.",
+                    fix=f'{self.argument}=["{name}.*"]',
+                )
         self.change(module)
 
     def select(self, module: nn.Module, plan: ParallelPlan, around: Collection[str] = ()) -> None:
@@ -110,10 +117,11 @@ class Transform(Axis):
             fix=f'{type(self).__name__}(blocks=["{names[0]}"]), or parallel_plan() with blocks=[…].',
         )
 
-    def _pieces(self, module: nn.Module, plan: ParallelPlan) -> dict[str, nn.Module]:
+    def _pieces(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
         """Return the named layers or blocks; without blocks their container or the module's children."""
         found = self._blocks(module, plan)
-        container = None if plan.blocks or self.blocks not in (None, True) else container_of(module)
+        named = plan.blocks or self.blocks not in (None, True)
+        container = None if named or "pipeline" in around else container_of(module)
         if container is not None and isinstance(container[1], nn.Sequential) and container[1] is not module:
             found = dict([container]) if all(map(_is_single, found.values())) else found
         found = found or {name: child for name, child in module.named_children() if _computes(child)}
@@ -218,7 +226,7 @@ class ActivationOffload(Transform):
 
     def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
         self._takes_steps = self.blocks is True and "pipeline" not in around
-        return {} if self._takes_steps else self._pieces(module, plan)
+        return {} if self._takes_steps else self._pieces(module, plan, around)
 
     def _changed(self, layer: nn.Module) -> Callable[..., Any]:
         return partial(_offloaded, layer.forward, self.pin_memory)
@@ -334,7 +342,7 @@ class Compile(Transform):
         return _naming_breaks(compiled) if self._arguments["fullgraph"] else compiled
 
     def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
-        return {} if self.takes_steps(around) else self._pieces(module, plan)
+        return {} if self.takes_steps(around) else self._pieces(module, plan, around)
 
     def _changed(self, layer: nn.Module) -> Callable[..., Any]:
         # torch keeps compiled graphs with the code, up to a limit: equal blocks share one, different blocks do not.

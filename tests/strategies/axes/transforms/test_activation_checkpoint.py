@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 def site(**plan):
-    return SimpleNamespace(plan=ParallelPlan(**plan), around=())
+    return SimpleNamespace(plan=ParallelPlan(**plan), around=(), pipelined=None)
 
 
 def place(axis, net, where):

@@ -16,7 +16,7 @@ from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"  # torch asks for it while it compiles
 )
-SITE = SimpleNamespace(plan=ParallelPlan(), around=())
+SITE = SimpleNamespace(plan=ParallelPlan(), around=(), pipelined=None)
 
 
 @pytest.fixture

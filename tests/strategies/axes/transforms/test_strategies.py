@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 import lightlib as L
+from lightlib.errors import MisconfigurationException
+from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies import MeshStrategy
 from tests.processes.ranks import ranks
 from tests.runs import quiet
@@ -81,6 +83,18 @@ def test_the_numbers_of_a_plain_loop(name: str, size: int) -> None:
         # the first forward under tensor parallelism is compared with that of unsplit layers, which are not compiled
         assert compiled == with_all == (4 if "tensor" in name else 0)
         assert offloaded == calls < again < offloaded_again
+
+
+def refused_in_a_pipeline(rank: int) -> str:
+    with pytest.raises((MisconfigurationException, OtherRankError)) as caught:  # the first rank's error ends the second
+        fitted("pipeline", {"activation_checkpointing": ["net"]}, 2)
+    return str(caught.value)
+
+
+def test_the_module_that_a_pipeline_cuts_is_refused() -> None:
+    for text in ranks(2, refused_in_a_pipeline):
+        assert "activation_checkpointing: net is, or holds, the module that the pipeline cuts" in text
+        assert 'Fix: activation_checkpointing=["net.*"]' in text
 
 
 def default_backend(rank: int) -> Any:
