@@ -173,6 +173,12 @@ class Builder:
         """Place the module on its device and bind its steps."""
         steps = {}
         owner = type(self.module).__name__
+        if self.compiler is not None and self.strategy.in_parts:
+            report.warn(
+                f"{owner} comes from torch.compile, but a pipeline calls its layers one by one: nothing is compiled. "
+                "Use Trainer(compile=True), which compiles the layers of each stage.",
+                report.PossibleUserWarning,
+            )
         for name in STEPS:
             method, loaders = method_of(self.module, Module, name), num_loaders.get(name.removesuffix("_step"), 1)
             method = step_with_loader(method, loaders, owner) if loaders else step_of_any_loaders(method, owner)

@@ -242,9 +242,13 @@ class MeshStrategy(Strategy):
 
     # the module
     def place(self, module: nn.Module, steps: Mapping[str, Step]) -> None:
+        self.undo_transforms()
         if module is not self.module:
             self._place(module)
         assert self._site is not None
+        for axis in self.axes:
+            if isinstance(axis, Transform):  # again, after an earlier run
+                axis.apply(module, self._site)
         for name, step in steps.items():
             entered = in_context(step, self._site.context)
             for axis in self.axes:
@@ -311,6 +315,7 @@ class MeshStrategy(Strategy):
         for undo in self._undo:
             undo()
         self._undo = []
+        self.undo_transforms()
         for axis in self.axes:
             axis.teardown()
 

@@ -51,13 +51,12 @@ class SingleDeviceStrategy(Strategy):
     ) -> None:
         super().__init__()
         self.transforms = self._own = transform_of(activation_checkpointing, ActivationCheckpoint)
-        self._undo: list[Callable[[], None]] = []
         self._device = torch.device(device) if device is not None else None
         self.collectives: Collectives = SingleProcess()
         self._optimizers: list[Optimizer] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_optimizers": [], "_undo": []}
+        return {**super().__getstate__(), "_optimizers": []}
 
     @property
     def root_device(self) -> torch.device:
@@ -89,12 +88,12 @@ class SingleDeviceStrategy(Strategy):
         return stack
 
     def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
-        self._undo_transforms()
+        self.undo_transforms()
         self.module = self.precision.convert(module).to(self.root_device)
         for transform in self.transforms:
             transform.select(module, plan_of(module))
         for transform in self.transforms:
-            self._undo.insert(0, transform.change(module))
+            transform.change(module)
         context = self.precision.step_context(self.root_device.type)
         for name, step in steps.items():
             entered = in_context(step, context)
@@ -109,7 +108,7 @@ class SingleDeviceStrategy(Strategy):
 
     def teardown(self) -> None:
         """Move the module and the optimizers' states to the CPU, as Lightning's users expect after a run."""
-        self._undo_transforms()
+        self.undo_transforms()
         optimizers, self._optimizers = self._optimizers, []
         if self.root_device.type == "cpu":
             return
@@ -119,11 +118,6 @@ class SingleDeviceStrategy(Strategy):
             for parameter, state in optimizer.state.items():
                 optimizer.state[parameter] = to_device(state, torch.device("cpu"))
         self.accelerator.teardown()
-
-    def _undo_transforms(self) -> None:
-        undo, self._undo = self._undo, []
-        for call in undo:
-            call()
 
     def describe(self) -> str:
         labels = ", ".join(transform.label for transform in self.transforms)

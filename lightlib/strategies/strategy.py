@@ -165,6 +165,11 @@ class Strategy(ABC):
                 fix=f"leave out {given[0].argument}, or strategy='fsdp'.",
             )
 
+    def undo_transforms(self) -> None:
+        """Give all layers their own forwards back, which a transform may have changed after another one."""
+        for transform in reversed(self.transforms):
+            transform.teardown()
+
     @property
     def compiler(self) -> Callable[..., Any] | None:
         """The function that compiles the steps of the module; None if they are not compiled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial, wraps
 from types import CodeType, FunctionType
 from typing import Any, Literal
@@ -53,6 +53,10 @@ class Transform(Axis):
         super().__init__()
         self.blocks = blocks
         self._names: list[str] = []
+        self._changes: list[tuple[nn.Module, Any, Any]] = []  # layers with their forwards before and since
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_changes": []}  # a copy has changed no layer
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
         self.select(module, site.plan, site.around)
@@ -76,14 +80,24 @@ class Transform(Axis):
         """
         self._names = list(self._chosen(module, plan, around))
 
-    def change(self, module: nn.Module) -> Callable[[], None]:
-        """Change the chosen layers, and return a function that gives them their own forwards back."""
+    def change(self, module: nn.Module) -> None:
+        """Change the chosen layers until `teardown`, but for those that are changed."""
         here = dict(module.named_modules())  # a pipeline's stage has only some of them
-        before: dict[nn.Module, Any] = {}
-        for layer in [here[name] for name in self._names if name in here]:
-            before[layer] = vars(layer).get("forward")
-            vars(layer)["forward"] = self._changed(layer)
-        return partial(_restore, before)
+        done = {layer for layer, *_ in self._changes}
+        for layer in [here[name] for name in self._names if name in here and here[name] not in done]:
+            before, changed = vars(layer).get("forward"), self._changed(layer)
+            vars(layer)["forward"] = changed
+            self._changes.append((layer, before, changed))
+
+    def teardown(self) -> None:
+        """Give the layers their own forwards back, but for those that another axis has changed since."""
+        changes, self._changes = self._changes, []
+        for layer, before, changed in changes:
+            if vars(layer).get("forward") is not changed:
+                self._changes.append((layer, before, changed))
+                continue
+            del vars(layer)["forward"]
+            vars(layer).update({} if before is None else {"forward": before})
 
     @abstractmethod
     def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
@@ -325,7 +339,7 @@ class Compile(Transform):
         }  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_codes": {}}  # code cannot be pickled
+        return {**super().__getstate__(), "_codes": {}}  # code cannot be pickled
 
     def takes_steps(self, around: Collection[str]) -> bool:
         """Whether it compiles the steps of the module, and not the layers."""
@@ -374,13 +388,6 @@ def _naming_breaks(compiled: Callable[..., Any]) -> Callable[..., Any]:
             ) from error
 
     return call
-
-
-def _restore(before: Mapping[nn.Module, Any]) -> None:
-    for layer, forward in before.items():
-        del vars(layer)["forward"]
-        if forward is not None:
-            vars(layer)["forward"] = forward
 
 
 def _operators_of(name: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ def fitted(strategy: Any, arguments: dict[str, Any], size: int) -> Any:
         **quiet.QUIET, max_epochs=1, strategy=how, devices=size, use_distributed_sampler=False, **arguments
     )
     trainer.fit(module, data())
+    assert not any("forward" in vars(part) for part in module.modules() if hasattr(part, "hidden"))  # as before
     return trainer.strategy.module_state(), _hidden(module)
 
 
@@ -83,6 +85,43 @@ def test_the_numbers_of_a_plain_loop(name: str, size: int) -> None:
         # the first forward under tensor parallelism is compared with that of unsplit layers, which are not compiled
         assert compiled == with_all == (4 if "tensor" in name else 0)
         assert offloaded == calls < again < offloaded_again
+
+
+def in_two_runs(rank: int) -> Any:
+    torch.set_num_threads(1)
+    arguments = ARGUMENTS[1]
+    module = Regression(network(dropout=0.0))
+    how = {**quiet.QUIET, "strategy": "ddp", "devices": 2, "use_distributed_sampler": False}
+    first = L.Trainer(**how, max_epochs=1, **arguments)
+    first.fit(module, data())
+    first.max_epochs = 2
+    first.fit(module, data())
+    compiled = _hidden(module)
+    L.Trainer(**how, max_epochs=1).fit(module, data())  # what the first Trainer changed is undone
+    return dict(module.net.state_dict()), compiled, _hidden(module)
+
+
+def test_a_second_run_and_a_trainer_without_them() -> None:
+    expected = by_hand(epochs=3, dropout=0.0).state_dict()
+    for weights, compiled, plain in ranks(2, in_two_runs):
+        assert compiled == 0
+        assert plain == 4 * len(data())
+        for key, value in weights.items():
+            assert value.equal(expected[key])
+
+
+def compiled_in_a_pipeline(rank: int) -> list[str]:
+    module = Regression(network(dropout=0.0))
+    with warnings.catch_warnings(record=True) as caught:  # torch warns too
+        L.Trainer(**quiet.QUIET, max_epochs=1, strategy="pipeline", devices=2).fit(
+            torch.compile(module, **BACKEND), data()
+        )
+    return [str(one.message) for one in caught]
+
+
+def test_a_compiled_module_in_a_pipeline_is_warned_of() -> None:
+    first, _ = ranks(2, compiled_in_a_pipeline)
+    assert any("a pipeline calls its layers one by one: nothing is compiled" in text for text in first)
 
 
 def refused_in_a_pipeline(rank: int) -> str:
