@@ -156,10 +156,10 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines, 115_150),
-        ("of these, lines that do something", working, 75_810),
+        ("lines of both packages", lines, 116_600),
+        ("of these, lines that do something", working, 76_650),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
-        ("lines of tests", lines_of("tests")[0], 135_920),
+        ("lines of tests", lines_of("tests")[0], 138_050),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 30),
@@ -170,7 +170,7 @@ def table() -> list[tuple[str, int, int]]:
         ("lines of docs/architecture.md", len((ROOT / "docs/architecture.md").read_text("utf-8").splitlines()), 250),
         ("small modules in tests outside of compat", len(small), 637),
         ("their lines", sum(one.num_lines for one in small), 4_840),
-        ("files of tests that are not at the path of what they test", num_files - at_their_path, 126),
+        ("files of tests that are not at the path of what they test", num_files - at_their_path, 127),
     ]
 
 

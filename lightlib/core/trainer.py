@@ -686,14 +686,9 @@ class Trainer:
         "The folder of the first logger, else `default_root_dir`. During a run it is rank zero's on all ranks.",
     )
 
-    @property
-    def run_config(self) -> RunConfig:
-        """The resolved numbers of the present or the last call: epochs, batch sizes, steps, processes.
-
-        Raises:
-            MisconfigurationException: There was no call.
-        """
-        return run_config_of(self)
+    run_config = View[RunConfig](
+        run_config_of, "The resolved numbers of the last call: epochs, batch sizes, steps. An error before the first."
+    )
 
     # callbacks
     @property

@@ -22,9 +22,8 @@ def test_the_page_is_current_and_no_row_is_there_twice():
 
 def test_no_feature_is_left_out():
     numbers = {"B1": 10, "B2": 12, "B3": 8, "B4": 7, "B5": 11, "B6": 7, "B7": 6, "B8": 12, "B9": 8}
-    numbers |= {"B10": 11, "B11": 6, "B12": 4, "B13": 6}
+    numbers |= {"B10": 11, "B11": 6, "B12": 4, "B13": 6, "B14": 16}
     expected = {f"{group}.{i}" for group, count in numbers.items() for i in range(1, count + 1)}
-    expected |= {f"B14.{i}" for i in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)}  # the rest are not done
     assert {row["row"] for row in ROWS} == expected
 
 
