@@ -42,10 +42,6 @@ class DataCounter(Callback):
             is a tensor of whole numbers with two or more dimensions. Other batches have no tokens.
         log_numbers: Log the numbers as ``samples`` and ``tokens``, every `log_every_n_steps` steps. Default: True.
 
-    Attributes:
-        samples_seen: Samples at the last exchange.
-        tokens_seen: Tokens at the last exchange; 0 for batches without tokens.
-
     Raises:
         ArgumentTypeError: A function is not callable, or `log_numbers` is no bool.
         MisconfigurationException: At the first batch: a duration is in tokens, but the batch has none.
@@ -85,10 +81,12 @@ class DataCounter(Callback):
 
     @property
     def samples_seen(self) -> int:
+        """Samples of all processes at the last exchange."""
         return self._seen["sp"]
 
     @property
     def tokens_seen(self) -> int:
+        """Tokens of all processes at the last exchange; 0 for batches without tokens."""
         return self._seen["tok"]
 
     def ended(self, every: Duration) -> bool:

@@ -1,4 +1,4 @@
-"""The beginning of `fit`, `validate`, `test` and `predict`: unknown arguments, and processes that are spawned."""
+"""The beginning of `fit`, `validate`, `test` and `predict`: spawned processes, unknown arguments."""
 
 from __future__ import annotations
 
