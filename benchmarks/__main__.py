@@ -23,6 +23,7 @@ from benchmarks import (
     imports,
     ledger,
     search,
+    sizes,
     step,
     strategies,
     table,
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "distributed": distributed.run,
     "strategies": strategies.run,
     "checkpoints": checkpoints.run,
+    "sizes": sizes.run,
     "search": search.run,
     "ledger": ledger.run,
 }

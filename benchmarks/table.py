@@ -37,6 +37,9 @@ over the two by hand around it, and that of a round is the median over {large} s
 largest number of bytes of all tensors of a process within a step, counted exactly; the ratio is that of the process
 with the largest.
 
+The bytes of a loss, of activations and of a checkpoint are counted exactly: of all tensors within a simulated step,
+and of the file.
+
 A search runs 40 trials that sleep for a second, two at a time; Hydra's sweeper one at a time. The cost of a trial is
 the time from the first to the last, per trial, less its share of the sleep. Each program is started three times, in
 turns. Interpreters and a database are given: BENCH_RAY and BENCH_HYDRA (paths), BENCH_POSTGRESQL (a URL). In the

@@ -18,6 +18,7 @@ from benchmarks import (
     ledger,
     peers,
     search,
+    sizes,
     step,
     table,
 )
@@ -62,6 +63,16 @@ def test_calls():
 @pytest.mark.processes
 def test_calls_do_not_depend_on_the_number_of_batches():
     assert calls.calls_per_batch(LIGHTLIB.train, 50, LOGGED) == calls.calls_per_batch(LIGHTLIB.train, 100, LOGGED)
+
+
+def test_sizes():
+    results = list(sizes.run(SMALLEST))
+    rows, targets = ([one for one in results if isinstance(one, kind)] for kind in (Row, Target))
+    assert len(rows) == 6
+    assert len(targets) == 3
+    assert all(target.met for target in targets)
+    scores = sizes.TOKENS * sizes.CLASSES * 4 / 1e6
+    assert rows[0].values[0] > 2 * scores > scores > rows[1].values[0]  # MB of scores and their gradients
 
 
 def test_checkpoints(monkeypatch):
