@@ -66,6 +66,8 @@ ALL += [
 ALL += [Configuration(strategy, several=True) for strategy in MAIN]
 ALL += [Configuration("ddp", workers=2, asynchronous=True, several=True)]
 ALL += [Configuration(strategy, compiled=True) for strategy in MAIN]
+ALL += [Configuration("one", short=True), Configuration("ddp", short=True)]
+ALL += [Configuration("ddp", workers=2, asynchronous=True, short=True)]
 ALL += [Configuration("fsdp", 2, 3, "fp16", asynchronous=True, format="directory", compiled=True)]
 PRELOADED = (
     "torch.distributed.fsdp",

@@ -43,7 +43,7 @@ STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with h
 OUTCOME = "outcome.pt"
 _SWITCHES = (
     *("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable", "muon", "free"),
-    *("counted", "several", "compiled"),
+    *("counted", "several", "compiled", "short"),
 )
 
 
@@ -75,6 +75,7 @@ class Configuration:
         free: Step with a schedule-free optimizer, which validates and saves an average.
         counted: End, validate, save and lower the learning rate by the number of samples.
         several: Validate on two loaders with names, one of them in every second epoch only.
+        short: Run out of memory with more than two samples, so that batches are trained in parts.
         compiled: Compile the blocks, compute their activations again, and keep their inputs on the CPU.
     """
 
@@ -99,6 +100,7 @@ class Configuration:
     counted: bool = False
     several: bool = False
     compiled: bool = False
+    short: bool = False
     accelerator: str = "cpu"
 
     @property
@@ -161,12 +163,14 @@ class Classifier(L.Module):
         super().__init__()
         first = [nn.Linear(6, 16), *([nn.BatchNorm1d(16)] if batch_norm else []), nn.Tanh(), nn.Dropout(0.2)]
         self.model = nn.Sequential(*first, nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 3))
-        self.lr, self.interval = 0.02, "step"
+        self.lr, self.interval, self.most = 0.02, "step", 99
         self.accuracy, self.val_accuracy = MulticlassAccuracy(3), MulticlassAccuracy(3)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         x, y = batch
         logits = self.model(x)
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
         loss = cross_entropy(logits, y)
         self.accuracy(logits, y)
         self.log("loss", loss, on_step=True, on_epoch=True, batch_size=len(y))
@@ -370,7 +374,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
 def main(how: Configuration, where: Path) -> None:
     """Train, or resume training, and save the outcome."""
     L.seed_everything(5, verbose=False)
-    batch_norm = how.strategy in ("one", "ddp", "ddp3")
+    batch_norm = how.strategy in ("one", "ddp", "ddp3") and not how.short  # a part may be a single sample
     module = Sized(batch_norm, how) if how.sized else Classifier(batch_norm)
     if how.own:
         module = Owner(batch_norm, freezes=how.strategy == "one")
@@ -384,10 +388,12 @@ def main(how: Configuration, where: Path) -> None:
     if how.counted:
         module.interval = "29sp"
         lengths = {"max_duration": f"{how.epochs * 50 * how.processes}sp", "val_check_interval": "43sp"}
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"accumulate_grad_batches": how.accumulate}
+    if how.short:
+        module.most, more = 2, {"accumulate_grad_batches": "auto"}
     if how.compiled:
         again = ["model.*"] if how.strategy == "pipeline" else ["model"]
-        more = {"compile": {"target": again, "backend": "aot_eager"}, "activation_offload": ["model.*"]}
+        more |= {"compile": {"target": again, "backend": "aot_eager"}, "activation_offload": ["model.*"]}
         more["activation_checkpointing"] = {"target": again, "save": ["linear"]}
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
@@ -397,7 +403,6 @@ def main(how: Configuration, where: Path) -> None:
         strategy="auto" if how.strategy == "one" else how.strategy.rstrip("3"),
         precision="16-mixed" if how.precision == "fp16" else "32-true",
         **lengths,
-        accumulate_grad_batches=how.accumulate,
         gradient_clip_val=1.0,
         log_every_n_steps=2,
         logger=loggers,
