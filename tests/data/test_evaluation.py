@@ -364,7 +364,7 @@ def test_wrong(arguments, given, kind, message):
 
 
 def test_intervals_that_need_the_entire_run():
-    with pytest.raises(MisconfigurationException, match="With check_val_every_n_epoch=None also batches by the names"):
+    with pytest.raises(MisconfigurationException, match="with check_val_every_n_epoch=None also batches by the names"):
         quiet_trainer(val_check_interval={"clean": 2, "noisy": 4})
     trainer = quiet_trainer(val_check_interval={"clean": 2, "noisy": 4}, check_val_every_n_epoch=None)
     trainer.check_val_every_n_epoch = 1

@@ -67,8 +67,8 @@ def commands(text: str) -> list[list[str]]:
 
 # files
 def test_each_example_has_a_configuration() -> None:
-    # Programs that are started again, without a Trainer, and with several runs.
-    without = {"killed", "fabric", "fine_tuning", "ray_train", "search"}
+    # Programs that are started again, without a Trainer, with several runs, and that begin with the weights of another.
+    without = {"killed", "fabric", "fine_tuning", "ray_train", "search", "sft", "dpo", "grpo"}
     examples = {path.stem for path in EXAMPLES.glob("*.py")} - without
     assert sorted(path.stem for path in CONFIGS.iterdir()) == sorted(examples)
 
