@@ -1,4 +1,4 @@
-"""(k) Bytes: a step with the loss in chunks, a step that recomputes activations, a checkpoint of an adapter."""
+"""(k) Bytes: of the loss in chunks, of recomputed activations, and of the checkpoint of an adapter."""
 
 from __future__ import annotations
 
