@@ -81,12 +81,12 @@ class DataCounter(Callback):
 
     @property
     def samples_seen(self) -> int:
-        """Samples of all processes at the last exchange."""
+        """Samples of all processes at the last exchange; after a fit all of them."""
         return self._seen["sp"]
 
     @property
     def tokens_seen(self) -> int:
-        """Tokens of all processes at the last exchange; 0 for batches without tokens."""
+        """Tokens of all processes, likewise; 0 for batches without tokens."""
         return self._seen["tok"]
 
     def ended(self, every: Duration) -> bool:
@@ -134,6 +134,12 @@ class DataCounter(Callback):
                 schedules = trainer.run.optimization.schedules
                 schedules.step_data(interval, self._before[unit], self._now[unit])
         self._stop_when_over(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Add the last batches; when the next exchange of a further `fit` is due stays."""
+        due = self._next
+        self._exchange(trainer)
+        self._next = due
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         """Put the numbers of all processes in place of this one's; all of them call this."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -102,8 +103,8 @@ def validates(counts: list[float], plan: Plan | None, limit: Any) -> bool:
 
 
 def validation_interval(plan: Plan | None) -> float | None:
-    """Return the training batches between two validations."""
-    if plan is None:
+    """Return the training batches between two validations; None if samples, tokens or steps are counted."""
+    if plan is None or plan.validate_every == sys.maxsize:
         return None
     return plan.num_batches if plan.validate_every == math.inf else plan.validate_every
 

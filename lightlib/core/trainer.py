@@ -424,12 +424,13 @@ class Trainer:
             MisconfigurationException: The strategy spawns its processes, so that this one has no run.
         """
         pages: list[str] = []
-        before: Any = self.run_training
+        before = {name: value for name, value in vars(self).items() if name == "run_training"}
         self.run_training = in_place_of_training(self, pages)  # type: ignore[assignment]
         try:
             self.fit(model, train_dataloaders, val_dataloaders, **fit_arguments)
         finally:
-            self.run_training = before
+            del self.run_training
+            vars(self).update(before)
         return pages[0]
 
     # limits: the arguments that may be read and set

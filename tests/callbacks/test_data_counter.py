@@ -203,6 +203,19 @@ def test_yaml(tmp_path):
 
 
 # two processes
+def _epoch(rank):
+    counter = DataCounter()
+    trainer = quiet_trainer(devices=2, strategy="ddp", callbacks=[counter], use_distributed_sampler=False,
+                            limit_val_batches=0)  # fmt: skip
+    trainer.fit(words(), DataLoader(batches()[rank::2], batch_size=None))
+    return counter.samples_seen, counter.tokens_seen
+
+
+@pytest.mark.processes
+def test_after_a_fit_the_numbers_are_complete():
+    assert ranks(2, _epoch) == [(24, 2 * sum(LENGTHS))] * 2
+
+
 def _ranks(_, strategy, root, limit, resume):
     counter, seen = DataCounter(), Validations()
     module = words("150tok")

@@ -59,6 +59,7 @@ def test_nothing_is_trained_and_the_fit_is_the_same():
     trainer.explain(explained, plain.loader(16))
     assert all(tensor.equal(before[name]) for name, tensor in explained.state_dict().items())
     assert trainer.global_step == 0
+    assert "run_training" not in vars(trainer)
     trainer.fit(explained, plain.loader(16))
     quiet_trainer(max_epochs=2).fit(plainly, plain.loader(16))
     assert same_weights(explained, plainly)
