@@ -317,10 +317,14 @@ class Run:
         """Set the stage, also for the hooks before and after it; drop the metrics of a sanity check at its end."""
         before, self.stage = self.stage, stage.state
         callback, logged, bar = map(dict, self.results.dictionaries())
-        with isolate_rng() if stage is SANITY_CHECK and self.order.loads_late else nullcontext():
+        checks = stage is SANITY_CHECK
+        if checks:
+            self.user_state.before_check()
+        with isolate_rng() if checks and self.order.loads_late else nullcontext():
             yield
         self.stage = before
-        if stage is SANITY_CHECK:
+        if checks:
+            self.user_state.after_check()
             self.results.adopt((callback, logged, bar))
 
     @contextmanager
@@ -337,6 +341,8 @@ class Run:
         step = stage.calls(self.hooks, self.strategy).step
         data.use_dummy_step(partial(run_dummy_step, self.results, self.module, step, several=data.num_loaders > 1))
         modes, trains = {part: part.training for part in self.module.modules()}, False
+        if stage is SANITY_CHECK:
+            self.user_state.before_check()
         if validates:
             self.evaluations.hold(self.rng_state())
             self.user_state.hold()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.run.user_objects import Owner, known_parts, owners_of, within
-from lightlib.core.values.attributes import Known, is_a
+from lightlib.core.values.attributes import ABSENT, Known, is_a
 from lightlib.core.values.class_source import LIBRARIES, root_of
 from lightlib.core.values.classes import functions_of_class, hooks_on
 from lightlib.core.values.digest import digest
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
+
+_FLAGS = ("training", "requires_grad", "metrics")
 
 
 @dataclass
@@ -80,6 +83,40 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
                 taken.metrics[name] = id(part)
     taken.requires_grad |= {name: parameter.requires_grad for name, parameter in run.module.named_parameters()}
     return taken
+
+
+def changed_since(before: Iterable[Snapshot], now: Snapshot) -> Snapshot:
+    """Return the values that have changed, as the first snapshot with their object has them; ABSENT if it has none.
+
+    Args:
+        before: Snapshots in order; a later one may have more objects.
+        now: The present. An object that only this snapshot has is left out, for it may be as it was made.
+    """
+    first, places = Snapshot(now.known), set[str]()
+    for taken in before:
+        first.digests.update({key: value for key, value in taken.digests.items() if key[0] not in places})
+        first.ids.update({key: value for key, value in taken.ids.items() if key[0] not in places})
+        places |= {owner.place for owner in taken.owners}
+        for name in _FLAGS:
+            getattr(first, name).update(getattr(taken, name) | getattr(first, name))
+    keys = [key for key in first.digests.keys() | now.digests.keys() if key[0] in places]
+    changed = [key for key in keys if first.digests.get(key, ABSENT) != now.digests.get(key, ABSENT)]
+    flags: dict[str, Any] = {name: _other(getattr(first, name), getattr(now, name)) for name in _FLAGS}
+    flags["digests"] = {key: first.digests.get(key, ABSENT) for key in changed}
+    return Snapshot(now.known, ids={key: first.ids.get(key, 0) for key in changed}, **flags)
+
+
+def _other(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in before.items() if name in now and now[name] != value}
+
+
+def as_before(start: Snapshot, changed: Snapshot | None) -> Snapshot:
+    """Return a snapshot in which changed values are as they were before."""
+    if changed is None:
+        return start
+    names = ("digests", "ids", *_FLAGS)
+    parts: dict[str, Any] = {name: getattr(start, name) | getattr(changed, name) for name in names}
+    return replace(start, **parts)
 
 
 def known_to(run: Run, owners: list[Owner]) -> Known:

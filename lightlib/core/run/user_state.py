@@ -13,7 +13,7 @@ from lightlib import report
 from lightlib.core.metrics.torchmetric import is_metric, load_metric_state, metric_state
 from lightlib.core.module.export import set_modes
 from lightlib.core.run.user_objects import Owner, owners_of
-from lightlib.core.run.user_snapshot import Snapshot, known_to, owners_within, snapshot
+from lightlib.core.run.user_snapshot import Snapshot, as_before, changed_since, known_to, owners_within, snapshot
 from lightlib.core.values.attributes import ABSENT, COPIED, LARGEST, TooLarge, Unsaveable, dict_of, has_protocol
 from lightlib.core.values.class_source import updated
 from lightlib.core.values.encoding import advances_unseen, encode
@@ -80,6 +80,8 @@ class UserState:
         self.run, self.saves, self.start = run, saves, start
         self.missing: list[Missing] = []
         self.pending: Mapping[str, Any] | None = None  # from the checkpoint, until training begins
+        self._before_check: list[Snapshot] = []  # of the sanity check, and again once it has its loaders
+        self._checked: Snapshot | None = None  # values that the sanity check has changed, as they were before
         self._epoch: tuple[int, Values] | None = None  # an epoch, and the state of what loaders read when it began
         self._resumed: Mapping[str, Any] | None = None  # until the saved epoch is read again
         self._kept: dict[str, Any] | None = None  # while a validation runs
@@ -93,11 +95,23 @@ class UserState:
         self.pending = state
 
     # moments
+    def before_check(self) -> None:
+        """Note the objects as the sanity check begins, and again when it has its loaders."""
+        if self.saves and self.start is None:
+            self._before_check.append(snapshot(self.run, next(iter(self._before_check), None)))
+
+    def after_check(self) -> None:
+        """Let checkpoints hold the changes by the sanity check, for a resumed run leaves it out."""
+        before, self._before_check = self._before_check, []
+        if before:
+            self._checked = changed_since(before, snapshot(self.run, before[0]))
+            self._sticky |= self._checked.digests.keys()
+
     def begin(self) -> None:
         """Take digests when training begins, then restore the state from the checkpoint."""
         if not self.saves:
             return
-        self.start = self.start or snapshot(self.run, None)
+        self.start = self.start or as_before(snapshot(self.run, None), self._checked)
         pending, self.pending = self.pending, None
         if pending is not None:
             self._stick(pending["values"])
