@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -33,13 +34,25 @@ class FrozenWeights:
 
     Args:
         source: A checkpoint or safetensors file with these weights, under any names. None: the module builds them.
+        are_left_out: Whether `left_out` has an effect.
     """
 
     source: str | None = None
+    are_left_out: bool = False
     _loaded: dict[str, Digest] | None = field(default_factory=dict)  # left out by the last file; None: it was complete
     _began_from_nothing: bool = True
     _digests: dict[str, Digest] | None = None  # None until training begins
     _marks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _leaves_out: bool = False
+
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Surround a save that leaves the weights out: the content of any other one is left as it is."""
+        self._leaves_out = self.are_left_out
+        try:
+            yield
+        finally:
+            self._leaves_out = False
 
     def note_loaded(self, content: Mapping[str, Any]) -> None:
         """Note the weights that a checkpoint, which has been loaded, has left out."""
@@ -74,6 +87,8 @@ class FrozenWeights:
 
     def leave_out(self, trainer: Trainer, module: nn.Module, content: dict[str, Any]) -> None:
         """Remove the weights from the content of a checkpoint, and name them in it. All processes call this."""
+        if not self._leaves_out:
+            return
         gather = trainer.strategy.collectives.all_gather_object
         frozen, digests = _frozen(module), self._digests or {}
         self._digests = digests = {

@@ -6,7 +6,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -493,9 +493,10 @@ class Session(SessionState):
         folder = getattr(callback, "dirpath", None)
         if folder is None or trainer.fast_dev_run:
             return None
-        path = os.path.join(str(folder), INTERRUPTED)
+        path, frozen = os.path.join(str(folder), INTERRUPTED), getattr(callback, "frozen_weights", None)
         try:
-            trainer.save_checkpoint(path)
+            with nullcontext() if frozen is None else frozen.left_out():
+                trainer.save_checkpoint(path)
         except Exception as error:  # noqa: BLE001  also one of the user's on_save_checkpoint: teardown continues
             report.warn(f"The run could not be saved to {path!r}: {error}")
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 
 import pytest
 import torch
@@ -195,6 +196,24 @@ def test_the_best_is_restored(tmp_path):
 def test_other_saves_of_the_run_are_complete(tmp_path):
     fit(tmp_path, saver(tmp_path), ModelCheckpoint(tmp_path, "full-{step}", every_n_train_steps=24))
     assert len(checkpoint.load(str(tmp_path / "full-step=24.ckpt"))["state_dict"]) == 4
+
+
+class Interrupts(Callback):
+    """Ends a run as `kill` does."""
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_run_that_is_stopped_leaves_them_out_as_well(tmp_path):
+    with pytest.raises(SystemExit):
+        fit(tmp_path, saver(tmp_path), Interrupts())
+    interrupted = str(tmp_path / "interrupted.ckpt")
+    assert sorted(checkpoint.load(interrupted)["state_dict"]) == sorted(TRAINED)
+    callback = saver(tmp_path)
+    assert_by_hand(fit(tmp_path, callback, ckpt_path=interrupted)[0])
+    assert sorted(checkpoint.load(callback.best_model_path)["state_dict"]) == sorted(TRAINED)
 
 
 def test_in_another_precision_the_rounded_values_count(tmp_path):

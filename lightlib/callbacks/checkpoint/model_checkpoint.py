@@ -161,7 +161,7 @@ class ModelCheckpoint(NamedCheckpoints):
         self._folder = CheckpointFolder()
         self._due = Due()
         self._once = report.Once()
-        self._frozen, self._leaves_out = FrozenWeights(absolute(frozen_source)), False
+        self.frozen_weights = FrozenWeights(absolute(frozen_source), save == "trainable")
         self._restored: dict[str, Any] | None = None  # between `load_state_dict` and the start of training
         self._last_global_step_saved, self._last_checkpoint_saved = 0, ""
         self._begin(batch=0, step=0)
@@ -208,7 +208,7 @@ class ModelCheckpoint(NamedCheckpoints):
         if trainer.fast_dev_run:
             return
         if self.save == "trainable":
-            self._frozen.begin(trainer, pl_module, type(self).__name__)
+            self.frozen_weights.begin(trainer, pl_module, type(self).__name__)
         if restored and trainer.continues:
             self._epoch, self._candidates = restored["epoch"], dict(restored["candidates"])
             self._files.take_pending_save(restored, absolute(trainer.ckpt_path))
@@ -295,11 +295,10 @@ class ModelCheckpoint(NamedCheckpoints):
         """Wait for this callback's background save, so that two saves never overlap; leave out frozen weights."""
         if self._transactions.writer is not None:
             self._transactions.writer.join()
-        if self._leaves_out:
-            self._frozen.leave_out(trainer, pl_module, checkpoint)
+        self.frozen_weights.leave_out(trainer, pl_module, checkpoint)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
-        self._frozen.note_loaded(checkpoint)
+        self.frozen_weights.note_loaded(checkpoint)
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
         """Note that a file, whichever object saved it, is of the present."""
@@ -545,11 +544,8 @@ class ModelCheckpoint(NamedCheckpoints):
         if self._transactions.writer is not None:
             options["writer"] = self._transactions.writer
         self._files.begin_file(filepath, resumable=not self.save_weights_only)
-        self._leaves_out = self.save == "trainable"
-        try:
+        with self.frozen_weights.left_out():
             trainer.save_checkpoint(filepath, self.save_weights_only, **options)
-        finally:
-            self._leaves_out = False
         self._last_global_step_saved, self._last_checkpoint_saved = trainer.global_step, filepath
         self._take_name(trainer, filepath)
         if trainer.loggers:
