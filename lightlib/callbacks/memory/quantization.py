@@ -101,6 +101,9 @@ class QuantizationAwareTraining(Callback):
         """
         layers = self._chosen(module)
         self._quantize(module, "prepare", {name for name, layer in layers.items() if type(layer) is nn.Linear})
+        for part in module.modules():
+            if _computes_scales(part):
+                vars(part)["not_in_checkpoint"] = ("scale", "zero_point")
         return list(layers)
 
     def convert(self, module: M) -> M:
@@ -179,3 +182,9 @@ def _splits_layers(trainer: Trainer) -> bool:
 def _is_plain_or_replaced(layer: nn.Module) -> bool:
     kind = type(layer)
     return kind is nn.Linear or (issubclass(kind, nn.Linear) and kind.__module__.startswith("torchao."))
+
+
+def _computes_scales(part: nn.Module) -> bool:
+    """Whether a module of torchao computes its scales in each forward: those of the last one are no state."""
+    is_dynamic = getattr(getattr(part, "config", None), "is_dynamic", False)
+    return type(part).__module__.startswith("torchao.") and bool(is_dynamic)

@@ -149,7 +149,7 @@ def attributes_of(value: Any) -> dict[str, Any]:
     for base, chosen in _ATTRIBUTES.items():
         if issubclass(kind, base):
             attributes = {name: attributes[name] for name in chosen if name in attributes}
-    without = of_class(kind, "not_in_checkpoint", ())
+    without = attributes.pop("not_in_checkpoint", of_class(kind, "not_in_checkpoint", ()))
     for name in (without,) if isinstance(without, str) else without:
         attributes.pop(name, None)
     return {name: attribute for name, attribute in attributes.items() if not name.startswith("__")}

@@ -155,6 +155,8 @@ def test_a_program_without_the_callback_loads_the_checkpoint(torchao, tmp_path):
     module = fitted(callback, saver)
     saved = checkpoint.load(saver.best_model_path)["state_dict"]
     assert list(saved) == list(Net(net=net()).state_dict())
+    values = torch.load(saver.best_model_path, weights_only=False)["lightlib"]["user"]["values"]
+    assert not any("quantizer" in place for place in values)  # scales that each forward computes are no state
     other, x = Validated(momentum, net=net()), samples(5)[0]
     quiet_trainer().validate(other, loader(8), ckpt_path=saver.best_model_path)
     assert same(other.state_dict(), module.state_dict())
