@@ -69,6 +69,12 @@ ALL += [Configuration(strategy, compiled=True) for strategy in MAIN]
 ALL += [Configuration("one", short=True), Configuration("ddp", short=True)]
 ALL += [Configuration("ddp", workers=2, asynchronous=True, short=True)]
 ALL += [Configuration("fsdp", 2, 3, "fp16", asynchronous=True, format="directory", compiled=True)]
+ALL += [Configuration(strategy, rounded=True) for strategy in MAIN[:3]]
+ALL += [Configuration(strategy, policy=True, trainable=True) for strategy in MAIN[:3]]
+ALL += [
+    Configuration("fsdp", workers=2, asynchronous=True, format="directory", rounded=True),
+    Configuration("ddp", 2, 3, "fp16", asynchronous=True, policy=True),
+]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

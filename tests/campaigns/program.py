@@ -30,9 +30,11 @@ from lightlib.callbacks import (
     ModelCheckpoint,
     ModelPruning,
     PreciseBN,
+    QuantizationAwareTraining,
     StochasticWeightAveraging,
 )
 from lightlib.loggers import CSVLogger, TensorBoardLogger
+from lightlib.losses import ReferenceModel, group_advantages, grpo_loss, token_log_probs
 from lightlib.optim import MuonAdamW
 from lightlib.samplers import ClassBalancedSampler, RepeatSampler
 from tests.campaigns import phases
@@ -43,7 +45,7 @@ STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with h
 OUTCOME = "outcome.pt"
 _SWITCHES = (
     *("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable", "muon", "free"),
-    *("counted", "several", "compiled", "short"),
+    *("counted", "several", "compiled", "short", "rounded", "policy"),
 )
 
 
@@ -77,6 +79,8 @@ class Configuration:
         several: Validate on two loaders with names, one of them in every second epoch only.
         short: Run out of memory with more than two samples, so that batches are trained in parts.
         compiled: Compile the blocks, compute their activations again, and keep their inputs on the CPU.
+        rounded: Train linear layers with weights that are rounded to 4 bits.
+        policy: Sample answers in each step and train on their rewards, with a reference model.
     """
 
     strategy: str = "one"
@@ -101,6 +105,8 @@ class Configuration:
     several: bool = False
     compiled: bool = False
     short: bool = False
+    rounded: bool = False
+    policy: bool = False
     accelerator: str = "cpu"
 
     @property
@@ -240,6 +246,23 @@ class Free(Classifier):
         return AdamWScheduleFree(self.parameters(), lr=0.02, warmup_steps=5)
 
 
+class Policy(Classifier):
+    """The same module, which samples a group of classes for each sample and gets a reward for the right one."""
+
+    def __init__(self, batch_norm: bool) -> None:
+        super().__init__(batch_norm)
+        self.reference = ReferenceModel(self.model)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        x, y = (part.repeat_interleave(4, 0) for part in batch)
+        logits = self.model(x)
+        answers = torch.multinomial(logits.detach().float().softmax(1), 1)
+        rewards = (answers[:, 0] == y).float()
+        policy, reference = (token_log_probs(scores[:, None], answers) for scores in (logits, self.reference(x)))
+        self.log("reward", rewards.mean(), on_step=True, on_epoch=True, batch_size=len(y))
+        return grpo_loss(policy, group_advantages(rewards, 4), reference_log_probs=reference)
+
+
 class Several(Classifier):
     """The same module, with a plateau schedule that reads a loss of one of several loaders."""
 
@@ -357,6 +380,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     yield from [ChangesData()] if how.own else []
     frozen = ("3",) if how.strategy == "pipeline" else ("0", "1")  # each stage has to train something
     yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2), PreciseBN(3)] if how.phased else []
+    yield from [QuantizationAwareTraining(layers="model.*", group_size=2)] if how.rounded else []
     yield from [ModelPruning("random_unstructured", amount=0.2)] if how.pruned else []
     yield from [BatchSizeFinder(steps_per_trial=1, max_val=4)] if how.sized else []
     yield from [ModelCheckpoint(folder, "counted-{step}", every="37sp", save_top_k=-1, **options)] * how.counted
@@ -380,7 +404,7 @@ def main(how: Configuration, where: Path) -> None:
         module = Owner(batch_norm, freezes=how.strategy == "one")
     if how.odd:
         module = Odd(batch_norm)
-    for switch, kind in (("muon", Orthogonal), ("free", Free), ("several", Several)):
+    for switch, kind in (("muon", Orthogonal), ("free", Free), ("several", Several), ("policy", Policy)):
         module = kind(batch_norm) if getattr(how, switch) else module
     lengths: dict[str, Any] = {"max_epochs": how.epochs, "val_check_interval": 0.5}
     if how.several:
