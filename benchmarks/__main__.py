@@ -19,6 +19,7 @@ from benchmarks import (
     distributed,
     end_to_end,
     evaluation,
+    features,
     first_step,
     imports,
     ledger,
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "strategies": strategies.run,
     "checkpoints": checkpoints.run,
     "sizes": sizes.run,
+    "features": features.run,
     "search": search.run,
     "ledger": ledger.run,
 }

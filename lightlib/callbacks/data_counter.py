@@ -77,7 +77,7 @@ class DataCounter(Callback):
         self._wanted: list[Duration] = []
         self._limit: Duration | None = None
         self._each: Duration | None = None
-        self._needs_tokens = self._said = False
+        self._needs_tokens = self._moves_schedules = self._said = False
 
     @property
     def samples_seen(self) -> int:
@@ -100,6 +100,7 @@ class DataCounter(Callback):
         self._each = settings.validate_each if trainer.enable_validation else None
         schedules = [(config.frequency, config.interval) for config in trainer.lr_scheduler_configs]
         by_schedule = [Duration(n, unit) for n, name in schedules for unit, word in _INTERVALS.items() if word == name]
+        self._moves_schedules = bool(by_schedule)
         saves = [every for each in trainer.callbacks if isinstance(every := getattr(each, "every", None), Duration)]
         self._wanted = [each for each in (self._limit, self._each, *by_schedule, *saves) if each is not None]
         self._needs_tokens = any(each.unit == "tok" for each in self._wanted)
@@ -129,9 +130,9 @@ class DataCounter(Callback):
             trainer.log_metrics_now({name: self._seen[unit] for unit, name in _COUNTED.items() if self._seen[unit]})
         if self._each is not None and self.ended(self._each):
             trainer.request_validation()
-        if trainer.run is not None:
+        if self._moves_schedules and trainer.run is not None:
+            schedules = trainer.run.optimization.schedules
             for unit, interval in _INTERVALS.items():
-                schedules = trainer.run.optimization.schedules
                 schedules.step_data(interval, self._before[unit], self._now[unit])
         self._stop_when_over(trainer)
 

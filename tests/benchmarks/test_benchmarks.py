@@ -13,6 +13,7 @@ from benchmarks import (
     checkpoints,
     end_to_end,
     evaluation,
+    features,
     first_step,
     imports,
     ledger,
@@ -73,6 +74,15 @@ def test_sizes():
     assert all(target.met for target in targets)
     scores = sizes.TOKENS * sizes.CLASSES * 4 / 1e6
     assert rows[0].values[0] > 2 * scores > scores > rows[1].values[0]  # MB of scores and their gradients
+
+
+def test_features():
+    results = list(features.run(SMALLEST))
+    calls = [result.median for result in results if result.unit == "calls"]
+    budgets = [0, 64, 37, 9, 9]  # of a logger, halved batches, counted samples, and two monitors every 50 steps
+    assert len(calls) == len(budgets)
+    assert all(0 < count <= most or count == most == 0 for count, most in zip(calls, budgets, strict=True)), calls
+    assert [result.unit for result in results[len(calls) :]] == ["µs"] * len(features.FEATURES)
 
 
 def test_checkpoints(monkeypatch):
