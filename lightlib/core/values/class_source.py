@@ -6,8 +6,10 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from tokenize import TokenError
+from types import CodeType
 from typing import Any
 
 _SAVERS = ("state_dict", "on_save_checkpoint", "get_extra_state", "sharded_state", "__getstate__")
@@ -81,9 +83,8 @@ def _of_class(kind: type, name: str) -> Any:
 def _read_by(method: Any, code: Any) -> set[str] | None:
     """Return the attributes of its object that a method reads, None if it reads all."""
     text = _source(method)
-    tree = _parsed(text) if text else None
-    if tree is None:  # without source: every attribute of any object that it reads
-        names = set(code.co_names)
+    tree, names = _parsed(text) if text else None, set(_names_in(code))
+    if tree is None or not _is_of(tree, code, names):  # without source: every attribute of any object that it reads
         return None if names & _READ_ALL else names
     own = code.co_varnames[0] if code.co_argcount else "self"
     found: set[str] = set()
@@ -91,7 +92,7 @@ def _read_by(method: Any, code: Any) -> set[str] | None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
             if node.attr == "__dict__":
                 return None
-            found |= {node.attr} if isinstance(node.ctx, ast.Load) else set()
+            found |= _as_compiled(node.attr, names) if isinstance(node.ctx, ast.Load) else set()
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READ_ALL):
             continue
         if not any(isinstance(part, ast.Name) and part.id == own for part in node.args):
@@ -103,6 +104,27 @@ def _read_by(method: Any, code: Any) -> set[str] | None:
     return found
 
 
+def _is_of(tree: ast.Module, code: CodeType, names: set[str]) -> bool:
+    """Whether a text is that of a function: its file may have been edited since the program began."""
+    function = tree.body[0] if tree.body else None
+    body = function.body if isinstance(function, ast.FunctionDef) and function.name == code.co_name else []
+    attributes = {node.attr for part in body for node in ast.walk(part) if isinstance(node, ast.Attribute)}
+    return bool(body) and all(_as_compiled(name, names) for name in attributes)
+
+
+def _as_compiled(name: str, names: set[str]) -> set[str]:
+    """Return the names of compiled code for one in a text: `self.__a` is read as `_Class__a`."""
+    private = name.startswith("__") and not name.endswith("__")
+    return {each for each in names if each == name or (private and each.endswith(name))}
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
 def _listed(tree: ast.AST) -> list[ast.expr]:
     """Return the items of the lists and tuples in a method: names of attributes."""
     kinds = (ast.List, ast.Tuple, ast.Set)
@@ -112,10 +134,10 @@ def _listed(tree: ast.AST) -> list[ast.expr]:
 _READ_ALL = frozenset(("vars", "getattr", "__dict__", "asdict", "deepcopy", "copy"))
 
 
-def _parsed(text: str) -> ast.AST | None:
+def _parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
-    except SyntaxError:  # a lambda within a line
+    except SyntaxError:  # a lambda within a line, or a file that has been edited
         return None
 
 
@@ -149,8 +171,8 @@ def stored(kind: Any) -> frozenset[str]:
 def _methods(kind: type) -> tuple[ast.FunctionDef, ...]:
     """Return the methods of a user's class, if its source can be read."""
     text = None if root_of(kind) in LIBRARIES else _source(kind)
-    body = ast.parse(text).body if text else []
-    owner = body[0] if body else None
+    tree = _parsed(text) if text else None
+    owner = tree.body[0] if tree is not None and tree.body else None
     nodes = owner.body if isinstance(owner, ast.ClassDef) else []
     return tuple(node for node in nodes if isinstance(node, ast.FunctionDef))
 
@@ -189,5 +211,5 @@ def _own(node: Any) -> str | None:
 def _source(what: type | Callable[..., Any]) -> str | None:
     try:
         return textwrap.dedent(inspect.getsource(what))
-    except (OSError, TypeError):  # typed at a prompt, or generated
+    except (OSError, TypeError, SyntaxError, TokenError):  # typed at a prompt, generated, or being edited
         return None
