@@ -25,7 +25,7 @@ from lightlib.data.combined import CombinedLoader
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.data.reads import OwnOrder
-from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, samples
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, samples, with_methods
 
 
 class Reads(Net):
@@ -545,25 +545,20 @@ class TestRegressions:
     def test_a_limit_with_loaders_that_cycle(self):
         steps = []
 
-        class Validating(Net):
-            def validation_step(self, batch, batch_idx):
-                steps.append(batch_idx)
-
+        validating = with_methods(validation_step=lambda self, batch, batch_idx: steps.append(batch_idx))
         both = CombinedLoader({"a": batches(5), "b": batches(3)}, mode="max_size_cycle")
-        quiet_trainer(limit_val_batches=2).fit(Validating(), batches(1), both)
+        quiet_trainer(limit_val_batches=2).fit(validating, batches(1), both)
         assert steps == [0, 1]
 
     def test_validation_loaders_are_reloaded_once_in_an_epoch(self):
         epochs = []
 
-        class Validating(Net):
-            def validation_step(self, batch, batch_idx):
-                pass
-
-            def val_dataloader(self):
-                epochs.append(self.current_epoch)
-                return batches(1)
+        def val_dataloader(self):
+            epochs.append(self.current_epoch)
+            return batches(1)
 
         settings = {"max_epochs": 2, "val_check_interval": 0.25, "reload_dataloaders_every_n_epochs": 1}
-        quiet_trainer(**settings).fit(Validating(), batches(4))
+        quiet_trainer(**settings).fit(
+            with_methods(Net, val_dataloader, validation_step=lambda self, *_: None), batches(4)
+        )
         assert epochs == [0, 1]

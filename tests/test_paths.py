@@ -12,7 +12,7 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.paths import Mount, mounted, open_path, resolve
-from tests.runs.plain import QUIET, Net, loader, quiet_trainer, same_weights
+from tests.runs.plain import QUIET, Net, calling, loader, quiet_trainer, same_weights
 
 
 @pytest.fixture
@@ -126,17 +126,12 @@ class TestTrainer:
     def test_a_read_only_folder_for_checkpoints_is_refused_before_training(self, host):
         steps = []
 
-        class Counts(Net):
-            def training_step(self, batch, batch_idx):
-                steps.append(batch_idx)
-                return super().training_step(batch, batch_idx)
-
         with mounted(Mount(host, "/runs", read_only=True)):
             trainer = quiet_trainer(
                 limit_val_batches=0, enable_checkpointing=True, callbacks=[ModelCheckpoint("/runs/x")], max_epochs=1
             )
             with pytest.raises(MisconfigurationException, match="which is mounted read-only"):
-                trainer.fit(Counts(), loader(8))
+                trainer.fit(calling(training_step=lambda self, batch, batch_idx: steps.append(batch_idx)), loader(8))
         assert not steps
         assert sorted(os.listdir(host)) == ["a.txt"]
 

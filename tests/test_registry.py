@@ -25,7 +25,7 @@ from lightlib.precision import Precision
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
 from tests.processes import programs
-from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import QUIET, Net, batches, calling, quiet_trainer, same_weights
 
 
 @pytest.fixture
@@ -443,12 +443,6 @@ Counter = mine:Counter
 """
 
 
-class Logs(Net):
-    def training_step(self, batch, batch_idx):
-        self.log("batch", float(batch_idx))
-        return super().training_step(batch, batch_idx)
-
-
 class TestAnInstalledPackage:
     """Objects are built from the entry points of a package's metadata, and used in a run."""
 
@@ -465,7 +459,8 @@ class TestAnInstalledPackage:
 
     def test_by_the_names_of_the_trainer(self):
         names = {"accelerator": "near", "strategy": "own_single", "precision": "own_double", "logger": "memory"}
-        trainer, module = Trainer(**{**QUIET, **names}, max_epochs=1, log_every_n_steps=1), Logs()
+        trainer = Trainer(**{**QUIET, **names}, max_epochs=1, log_every_n_steps=1)
+        module = calling(training_step=lambda self, batch, batch_idx: self.log("batch", float(batch_idx)))
         trainer.fit(module, batches(3))
         kinds = [type(trainer.accelerator), type(trainer.strategy), type(trainer.logger)]
         assert [f"{kind.__module__}.{kind.__name__}" for kind in kinds] == ["mine.Near", "mine.Single", "mine.Memory"]

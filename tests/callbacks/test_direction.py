@@ -16,7 +16,7 @@ from lightlib.callbacks.direction import Direction
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.evaluation import Metric, MetricCallback
 from tests.runs.bad_input import refused
-from tests.runs.plain import QUIET, Net, loader
+from tests.runs.plain import QUIET, Net, calling, loader, with_methods
 from tests.runs.saves_at import SavesAt
 
 SCORES = (3.0, 5.0, 4.0, 1.0, 2.0, 0.0)
@@ -36,11 +36,6 @@ class Scripted(Metric):
         return {"score": results[-1]}
 
 
-class Validates(Net):
-    def validation_step(self, batch, batch_idx):
-        return SCORES[self.trainer.current_epoch]
-
-
 def with_direction(better, **arguments):
     metric = Scripted(**arguments)
     metric.higher_is_better = better
@@ -53,7 +48,11 @@ def fitted(tmp_path, metric, monitor, epochs=5, saved_at=None, resumed=None):
     extra = [SavesAt(tmp_path / "saved.ckpt", saved_at)] if saved_at else []
     arguments = {**QUIET, "enable_checkpointing": True, "max_epochs": epochs}
     trainer = L.Trainer(**arguments, callbacks=[MetricCallback(metric), best, stopping, *extra])
-    trainer.fit(Validates(), loader(4), loader(4), ckpt_path=resumed)
+
+    def validation_step(self, batch, batch_idx):
+        return SCORES[self.trainer.current_epoch]
+
+    trainer.fit(with_methods(Net, validation_step), loader(4), loader(4), ckpt_path=resumed)
     return trainer, best, stopping
 
 
@@ -139,15 +138,11 @@ def test_other_names_are_refused(name):
 def test_it_is_refused_before_training(tmp_path, kind):
     steps = []
 
-    class Counts(Net):
-        def training_step(self, batch, batch_idx):
-            steps.append(batch_idx)
-            return super().training_step(batch, batch_idx)
-
+    counts = calling(Net, training_step=lambda self, batch, batch_idx: steps.append(batch_idx))
     callback = kind(monitor="val_score", mode="auto")
     arguments = {**QUIET, "max_epochs": 1, "enable_checkpointing": True, "default_root_dir": tmp_path}
     with pytest.raises(MisconfigurationException, match=f"{kind.__name__}.*it is unknown whether"):
-        L.Trainer(**arguments, callbacks=[callback]).fit(Counts(), loader(4))
+        L.Trainer(**arguments, callbacks=[callback]).fit(counts, loader(4))
     assert steps == []
 
 
@@ -221,36 +216,30 @@ def test_the_metric_that_is_logged_decides(tmp_path, make, sanity):
 
 
 def test_it_knows_better_than_the_name(tmp_path):
-    class Misnamed(LogsObject):
-        def validation_step(self, batch, batch_idx):
-            x, y = batch
-            self.kept[0](self.net(x), y)
-            self.log("val_error", self.kept[0])
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        self.kept[0](self.net(x), y)
+        self.log("val_error", self.kept[0])
 
     for kind in (ModelCheckpoint(tmp_path, monitor="val_error", mode="auto"), EarlyStopping("val_error", mode="auto")):
-        assert runs(tmp_path, kind, Misnamed()).mode == "max"
+        assert runs(tmp_path, kind, with_methods(LogsObject, validation_step)).mode == "max"
 
 
 def test_a_run_that_logs_each_step_is_asked_before_its_first_save(tmp_path):
-    class Steps(LogsObject):
-        def training_step(self, batch, batch_idx):
-            x, y = batch
-            self.kept[1](self.net(x), y)
-            self.log("train_quality", self.kept[1])
-            return super().training_step(batch, batch_idx)
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        self.kept[1](self.net(x), y)
+        self.log("train_quality", self.kept[1])
 
     saver = ModelCheckpoint(tmp_path, monitor="train_quality", mode="auto", every_n_train_steps=1)
-    assert runs(tmp_path, saver, Steps(accuracy(), accuracy())).mode == "max"
+    assert runs(tmp_path, saver, calling(LogsObject(accuracy(), accuracy()), training_step)).mode == "max"
 
 
 @pytest.mark.parametrize("make", KINDS)
 def test_a_number_of_which_nothing_is_known_is_refused_in_the_sanity_check(tmp_path, make):
-    class LogsNumber(LogsObject):
-        def validation_step(self, batch, batch_idx):
-            self.log("quality", 1.0)
-
+    logs_number = with_methods(LogsObject, validation_step=lambda self, batch, batch_idx: self.log("quality", 1.0))
     with pytest.raises(MisconfigurationException, match="it is unknown whether more or less of this metric is better"):
-        runs(tmp_path, make(tmp_path, mode="auto"), LogsNumber(), num_sanity_val_steps=1)
+        runs(tmp_path, make(tmp_path, mode="auto"), logs_number, num_sanity_val_steps=1)
 
 
 def test_a_resumed_run_keeps_what_the_logged_metric_decided(tmp_path):
@@ -295,13 +284,10 @@ def test_a_plateau_schedule_against_the_metric_is_a_warning(monitor, mode, warns
         schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": monitor}}
 
-    class Plateau(Net):
-        def validation_step(self, batch, batch_idx):
-            self.log(monitor, 1.0)
-
+    module = with_methods(Net(plateau), validation_step=lambda self, *_: self.log(monitor, 1.0))
     text = f"ReduceLROnPlateau reads '{monitor}' with mode='min', its default, but by its name more is better"
     with pytest.warns(UserWarning, match=text) if warns else nullcontext():
-        trainer().fit(Plateau(plateau), loader(4), loader(4))
+        trainer().fit(module, loader(4), loader(4))
 
 
 class Measures(Net):
@@ -327,16 +313,12 @@ def test_the_best_of_an_accuracy(tmp_path, mode, epoch, score, warns):
     """Without a mode the smallest is kept, as in Lightning, with one warning before training; "auto" keeps the best."""
     steps = []
 
-    class Notes(Measures):
-        def training_step(self, batch, batch_idx):
-            steps.append(len(caught))
-            return super().training_step(batch, batch_idx)
-
+    notes = calling(Measures, training_step=lambda self, batch, batch_idx: steps.append(len(caught)))
     best = ModelCheckpoint(tmp_path, "{epoch}", monitor="val_acc", mode=mode)
     arguments = {**QUIET, "enable_checkpointing": True, "max_epochs": 3, "callbacks": [best], "num_sanity_val_steps": 0}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        L.Trainer(**arguments).fit(Notes(), loader(4), loader(4))
+        L.Trainer(**arguments).fit(notes, loader(4), loader(4))
     assert [path.name for path in tmp_path.iterdir()] == [f"epoch={epoch}.ckpt"]
     assert float(best.best_model_score) == score
     texts = [str(one.message) for one in caught if "without a mode keeps the smallest" in str(one.message)]

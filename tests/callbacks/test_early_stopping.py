@@ -14,6 +14,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.callbacks.line import Line, line_trainer, names
+from tests.runs.plain import with_methods
 
 
 @pytest.fixture
@@ -236,12 +237,8 @@ class TestEarlyStopping:
 
 
 def test_early_stopping_and_checkpoint_see_what_the_module_logs_at_the_end_of_the_epoch(tmp_path):
-    class Late(Line):
-        def on_train_epoch_end(self):
-            self.log("late", float(self.current_epoch))
-
     stop, save = EarlyStopping("late", patience=1), ModelCheckpoint(tmp_path, monitor="late", mode="max")
     run = line_trainer(tmp_path, stop, save)
-    run.fit(Late())
+    run.fit(with_methods(Line, on_train_epoch_end=lambda self: self.log("late", float(self.current_epoch))))
     assert run.current_epoch == 2
     assert names(save) == ["epoch=1-step=8.ckpt"]

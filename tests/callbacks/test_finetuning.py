@@ -15,6 +15,7 @@ from lightlib.callbacks import BackboneFinetuning, BaseFinetuning, LearningRateM
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import LightlibWarning
 from lightlib.strategies import DeepSpeedStrategy
+from tests.runs.plain import with_methods
 from tests.runs.quiet import QUIET
 from tests.runs.saves_at import SavesAt
 
@@ -168,13 +169,10 @@ class TestBackbone:
         assert all(parameter.requires_grad for parameter in module.parameters())
 
     def test_in_an_optimizer_from_the_start_keeps_its_rate_with_a_warning(self):
-        class All(Net):
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), 0.1)
-
+        every = with_methods(Net, configure_optimizers=lambda self: torch.optim.SGD(self.parameters(), 0.1))
         rates = Rates()
         with pytest.warns(LightlibWarning, match="4 parameters to unfreeze are in a group of SGD already"):
-            fit(finetuning(1), rates, epochs=3, module=All())
+            fit(finetuning(1), rates, epochs=3, module=every)
         assert rates.rates == [[0.1]] * 3
 
     def test_equal_values_are_different_parameters(self):
@@ -315,7 +313,7 @@ class TestWrongArguments:
             (lambda: BackboneFinetuning(rounding=-2), MisconfigurationException, "rounding=-2"),
             (lambda: fit(BaseFinetuning()), MisconfigurationException, "has no freeze_before_training"),
             (lambda: fit(finetuning(), module=Nameless()), MisconfigurationException, r"Nameless\.backbone is None"),
-            (lambda: fit(finetuning(), module=Two()), MisconfigurationException, "got 2 optimizers"),
+            (lambda: fit(finetuning(), module=two()), MisconfigurationException, "got 2 optimizers"),
         ],
     )
     def test_are_refused(self, make, error, text):
@@ -336,13 +334,11 @@ class Nameless(Net):
         del self.backbone
 
 
-class Two(Net):
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-
+def two():
     def configure_optimizers(self):
         return [torch.optim.SGD(self.head.parameters(), 0.1), torch.optim.SGD(self.head.parameters(), 0.1)]
+
+    return with_methods(Net, configure_optimizers, automatic_optimization=False)
 
 
 class Token(nn.Module):

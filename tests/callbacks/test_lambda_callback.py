@@ -12,7 +12,7 @@ from lightlib.core.run.hooks import HOOKS
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError
 from tests.runs.modules import LogsLoss
-from tests.runs.plain import QUIET, Rows, batches
+from tests.runs.plain import QUIET, Rows, batches, raising, with_methods
 from tests.runs.steps import Steps
 
 STAGES = ("validation", "test", "predict")
@@ -37,11 +37,6 @@ CALLS = {
     "on_load_checkpoint": 1, "load_state_dict": 1,
     "on_exception": 1,
 }  # fmt: skip
-
-
-class Fails(Steps):
-    def training_step(self, batch, batch_idx):
-        raise RuntimeError("on purpose")
 
 
 class Logs(LogsLoss, Steps):
@@ -74,8 +69,9 @@ def test_every_hook_is_called_in_runs():
     first.test(module, batches(2))
     first.predict(module, batches(1))
     trainer(max_epochs=3).fit(Logs(), train, validate, ckpt_path="memory://every-hook/epoch=1.ckpt")
+    fails = with_methods(Steps, training_step=raising(RuntimeError("on purpose")))
     with pytest.raises(RuntimeError, match="on purpose"):
-        trainer(max_epochs=1, limit_val_batches=0).fit(Fails(), train)
+        trainer(max_epochs=1, limit_val_batches=0).fit(fails, train)
     assert calls == CALLS
     assert set(calls) == {*HOOKS, "state_dict", "load_state_dict"}
     for name, arguments in given.items():

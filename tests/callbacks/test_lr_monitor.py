@@ -23,7 +23,7 @@ from lightlib.report import PossibleUserWarning
 from lightlib_lightning.order import LIGHTNING
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.callbacks.line import Line, line_trainer
-from tests.runs.plain import Net, Rows, Unsized, batches, quiet_trainer
+from tests.runs.plain import Net, Rows, Unsized, batches, quiet_trainer, with_methods
 
 
 def parameters():
@@ -269,31 +269,29 @@ def test_with_lightnings_conventions_a_short_epoch_has_no_row():
 
 
 def test_learning_rate_monitor(tmp_path):
-    class Scheduled(Line):
-        def configure_optimizers(self):
-            optimizer = super().configure_optimizers()
-            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
-            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+    def configure_optimizers(self):
+        optimizer = Line.configure_optimizers(self)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     callback = LearningRateMonitor()
     seen = []
     watch = LambdaCallback(on_log=lambda trainer, module, metrics: seen.append(metrics.get("lr-SGD")))
     run = line_trainer(tmp_path, callback, watch, logger=CSVLogger(tmp_path), max_epochs=1, log_every_n_steps=2)
-    run.fit(Scheduled())
+    run.fit(with_methods(Line, configure_optimizers))
     assert callback.lrs == {"lr-SGD": pytest.approx([0.001, 0.00001])}
     assert [rate for rate in seen if rate is not None] == pytest.approx([0.001, 0.00001])
 
 
 def test_learning_rates_can_be_monitored(tmp_path):
-    class Scheduled(Line):
-        def configure_optimizers(self):
-            optimizer = super().configure_optimizers()
-            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)]
+    def configure_optimizers(self):
+        optimizer = Line.configure_optimizers(self)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)]
 
     saver = ModelCheckpoint(tmp_path, monitor="lr-SGD", save_top_k=2)
     stop = EarlyStopping("lr-SGD", stopping_threshold=0.0005)
     run = line_trainer(tmp_path, LearningRateMonitor(), saver, stop, logger=CSVLogger(tmp_path), max_epochs=9)
-    run.fit(Scheduled())
+    run.fit(with_methods(Line, configure_optimizers))
     assert run.current_epoch == 3
     assert run.callback_metrics["lr-SGD"] == pytest.approx(0.0001)
     assert sorted(value.item() for value in saver.best_k_models.values()) == pytest.approx([0.0001, 0.001])

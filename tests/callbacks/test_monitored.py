@@ -11,7 +11,7 @@ import torch
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
 from lightlib.report import PossibleUserWarning
-from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.plain import batches, quiet_trainer, with_methods
 
 
 def said(monitors, logged):
@@ -47,15 +47,10 @@ def test_who_reads_a_metric():
     ]
 
 
-class Validated(Net):
-    def validation_step(self, batch, batch_idx):
-        self.log("val_loss", 1.0)
-
-
 def test_a_run_says_it_after_its_sanity_check():
     trainer = quiet_trainer(callbacks=EarlyStopping("val_los", strict=False), num_sanity_val_steps=1, max_epochs=1)
     with pytest.warns(PossibleUserWarning) as caught:
-        trainer.fit(Validated(), batches(1), batches(1))
+        trainer.fit(with_methods(validation_step=lambda self, *_: self.log("val_loss", 1.0)), batches(1), batches(1))
     messages = [str(one.message) for one in caught]
     assert "the sanity check logged no such metric. Did you mean 'val_loss'?" in messages[0]
     assert "  Fix: log it with self.log('val_los', …), or change `monitor`." in messages[0]

@@ -8,31 +8,20 @@ import logging
 import pytest
 import torch
 from rich.progress import TextColumn
-from torch.utils.data import DataLoader
 
 import lightlib
 from lightlib.callbacks import ModelSummary, RichModelSummary, RichProgressBar
+from tests.runs.modules import LogsLoss
+from tests.runs.plain import batches
 from tests.runs.quiet import QUIET
-
-
-class Net(lightlib.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(3, 2)
-
-    def training_step(self, batch, batch_idx):
-        loss = self.layer(batch).mean()
-        self.log("loss", loss, prog_bar=True)
-        return loss
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 def fit(callback, **options):
     quiet = {**QUIET, **options}
     trainer = lightlib.Trainer(devices=1, max_epochs=2, callbacks=[callback], **quiet)
-    trainer.fit(Net(), DataLoader(torch.ones(4, 3), batch_size=2))
+    module = LogsLoss(prog_bar=True)
+    module.net = torch.nn.Linear(6, 3)
+    trainer.fit(module, batches(2))
 
 
 def drawn(kind, **options):
@@ -76,9 +65,9 @@ def test_summarize(base, caplog):
     fit(Mine(header_style="bold"), enable_model_summary=True)
     data, *numbers, more = calls[0]
     assert dict(data) == {
-        " ": ["0"], "Name": ["layer"], "Type": ["Linear"], "Params": ["8"], "Mode": ["train"],
+        " ": ["0"], "Name": ["net"], "Type": ["Linear"], "Params": ["21"], "Mode": ["train"],
     }  # fmt: skip
-    assert numbers == [8, 8, 3.2e-05, {"train": 1, "eval": 0}]
+    assert numbers == [21, 21, 8.4e-05, {"train": 1, "eval": 0}]
     assert more == {"total_flops": 0, "header_style": "bold"}
     assert len(calls) == 1
 
@@ -91,4 +80,4 @@ def test_show_is_called_as_before(monkeypatch):
             shown.append(summary.total_parameters)
 
     fit(Mine(), enable_model_summary=True)
-    assert shown == [8]
+    assert shown == [21]

@@ -19,6 +19,7 @@ import lightlib
 from lightlib.callbacks import BasePredictionWriter
 from lightlib.errors import UnknownNameError
 from tests.processes.ranks import ranks
+from tests.runs.plain import with_methods
 from tests.runs.quiet import QUIET
 
 
@@ -62,14 +63,11 @@ def test_another_interval_is_refused():
 
 
 def test_each_loader_has_its_numbers_and_one_without_a_sampler_none():
-    class Several(Doubles):
-        def predict_step(self, batch, batch_idx, dataloader_idx):
-            return batch * 2
-
+    several = with_methods(Doubles, predict_step=lambda self, batch, batch_idx, dataloader_idx: batch * 2)
     writer = Written("batch_and_epoch")
     trainer = lightlib.Trainer(devices=1, callbacks=[writer], **QUIET, limit_predict_batches=2)
     data = torch.arange(8.0).reshape(8, 1)
-    trainer.predict(Several(), [DataLoader(data, batch_size=2), DataLoader([data[:1], data[1:4]], batch_size=None)])
+    trainer.predict(several, [DataLoader(data, batch_size=2), DataLoader([data[:1], data[1:4]], batch_size=None)])
     *of_batches, (predictions, numbers) = writer.calls
     assert [(call[1], call[3], call[4]) for call in of_batches] == [
         ([0, 1], 0, 0),

@@ -9,22 +9,11 @@ import torch
 from torch.utils.data import DataLoader
 
 import lightlib
-from lightlib import Module, Trainer
+from lightlib import Trainer
 from lightlib.callbacks import ModelCheckpoint
+from tests.runs.modules import Regression
 
 ROOT = Path(lightlib.__file__).parent
-
-
-class Net(Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def training_step(self, batch, batch_idx):
-        return self.layer(batch).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def fit(folder, **options):
@@ -36,7 +25,7 @@ def fit(folder, **options):
         enable_model_summary=False,
         callbacks=ModelCheckpoint(folder, every_n_train_steps=1, save_last=True),
     )
-    trainer.fit(Net(), DataLoader(torch.ones(2, 1), 1), **options)
+    trainer.fit(Regression(), DataLoader(torch.ones(2, 1), 1), **options)
 
 
 def file_of(frame):

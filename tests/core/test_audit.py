@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
 from lightlib.core.audit import audit
-from tests.runs.plain import Net, batches, loader, quiet_trainer, samples
+from tests.runs.plain import Net, batches, calling, loader, quiet_trainer, samples, with_methods
 from tests.runs.resumable import Everything, loaders, trainer_for
 
 
@@ -176,28 +176,24 @@ class TestModule:
         assert audit(quiet_trainer()).complete
 
     def test_an_open_file(self, tmp_path):
-        class Writes(Net):
-            def setup(self, stage):
-                self.file, self.unused = open(tmp_path / "log", "w"), open(tmp_path / "other", "w")  # noqa: SIM115
+        def setup(self, stage):
+            self.file, self.unused = open(tmp_path / "log", "w"), open(tmp_path / "other", "w")  # noqa: SIM115
 
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                self.file.write("one line")
+        def teardown(self, stage):
+            self.file.close()
+            self.unused.close()
 
-            def teardown(self, stage):
-                self.file.close()
-                self.unused.close()
-
-        found = looked(Writes())
+        found = looked(
+            with_methods(Net, setup, teardown, on_train_batch_end=lambda self, *_: self.file.write("one line"))
+        )
         assert names(found) == ["module.file"]
         assert fix_of(found, "module.file") == "open it in setup, in append mode"
 
     def test_what_appears_in_the_run(self):
-        class Appears(Net):
-            def training_step(self, batch, batch_idx):
-                self.last = batch_idx
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.last = batch_idx
 
-        found = looked(Appears())
+        found = looked(calling(Net, training_step))
         assert found.complete
         assert changes(found) == ["module.last"]
 
@@ -296,13 +292,11 @@ class TestOthers:
     def test_a_metric_that_is_no_attribute_of_the_module(self):
         accuracy = MulticlassAccuracy(3)
 
-        class Logs(Net):
-            def training_step(self, batch, batch_idx):
-                accuracy(self.net(batch[0]), batch[1])
-                self.log("accuracy", accuracy, on_epoch=True, on_step=False)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            accuracy(self.net(batch[0]), batch[1])
+            self.log("accuracy", accuracy, on_epoch=True, on_step=False)
 
-        assert names(looked(Logs())) == ["the metric logged as 'accuracy'"]
+        assert names(looked(calling(Net, training_step))) == ["the metric logged as 'accuracy'"]
 
 
 class Unlike(tuple):

@@ -12,7 +12,7 @@ from lightlib.callbacks import Callback
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
 from tests.runs.bad_input import refused
-from tests.runs.plain import Net, batches, loader, quiet_trainer
+from tests.runs.plain import Net, batches, calling, loader, quiet_trainer
 from tests.runs.steps import Keeps, Steps, on
 
 
@@ -77,14 +77,12 @@ class TestViews:
     def test_numbers_and_loaders_in_configure_optimizers(self):
         seen = []
 
-        class Asks(Steps):
-            def configure_optimizers(self):
-                trainer = self.trainer
-                seen.append((trainer.num_training_batches, trainer.train_dataloader, trainer.num_val_batches))
-                return super().configure_optimizers()
+        def configure_optimizers(self):
+            trainer = self.trainer
+            seen.append((trainer.num_training_batches, trainer.train_dataloader, trainer.num_val_batches))
 
         first, second = batches(2), batches(3)
-        trainer, module = quiet_trainer(), Asks()
+        trainer, module = quiet_trainer(), calling(Steps, configure_optimizers)
         trainer.fit(module, first, batches(1))
         trainer.fit(module, second, batches(4))
         assert [(number, len(data), val) for number, data, val in seen] == [(2, 2, [1]), (3, 3, [4])]
@@ -102,12 +100,8 @@ class TestViews:
     def test_is_last_batch(self, limit, marks):
         seen = []
 
-        class Sees(Net):
-            def training_step(self, batch, batch_idx):
-                seen.append(int(self.trainer.is_last_batch))
-                return super().training_step(batch, batch_idx)
-
-        quiet_trainer(limit_train_batches=limit, max_epochs=2).fit(Sees(), batches(4))
+        sees = calling(Net, training_step=lambda self, batch, batch_idx: seen.append(int(self.trainer.is_last_batch)))
+        quiet_trainer(limit_train_batches=limit, max_epochs=2).fit(sees, batches(4))
         assert seen == marks * 2
 
     def test_an_evaluation_leaves_what_belongs_to_the_training(self):

@@ -16,7 +16,7 @@ from lightlib.callbacks import ModelCheckpoint
 from lightlib.core.progress.states import RunningStage, TrainerFn, TrainerStatus
 from lightlib.core.trainer import Trainer
 from lightlib.report import PossibleUserWarning
-from tests.runs.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights
+from tests.runs.plain import QUIET, Net, batches, calling, loader, quiet_trainer, raising, same_weights, with_methods
 from tests.runs.steps import Data, Steps, on
 
 
@@ -170,11 +170,8 @@ class TestEvaluation:
         ]
 
     def test_nothing_logged(self):
-        class Silent(Steps):
-            def validation_step(self, batch, batch_idx):
-                pass
-
-        assert quiet_trainer().validate(Silent(), batches(1), verbose=False) == [{}]
+        silent = with_methods(Steps, validation_step=lambda self, batch, batch_idx: None)
+        assert quiet_trainer().validate(silent, batches(1), verbose=False) == [{}]
 
     def test_values_are_floats(self):
         (metrics,) = quiet_trainer().validate(Steps(), batches(1), verbose=False)
@@ -237,12 +234,8 @@ class TestEvaluation:
 class TestBestWeights:
     def trained(self, tmp_path):
         """Return a trainer that has its best weights from the first epoch."""
-
-        class Worse(Steps):
-            def validation_step(self, batch, batch_idx):
-                self.log("x", float(self.current_epoch))
-
-        module, first = Worse(), Worse()
+        log = {"validation_step": lambda self, *_: self.log("x", float(self.current_epoch))}
+        module, first = with_methods(Steps, **log), with_methods(Steps, **log)
         callback = ModelCheckpoint(tmp_path, monitor="x")
         trainer = quiet_trainer(max_epochs=2, enable_checkpointing=True, callbacks=[callback])
         trainer.fit(module, batches(2), batches(1))
@@ -326,11 +319,7 @@ class TestABareTensor:
 
 class TestPredict:
     def test_a_method_that_is_named_like_the_hooks_of_other_stages_is_not_called(self):
-        class Mixed(Steps):
-            def on_predict_model_train(self):
-                raise AssertionError
-
-        module = Mixed()
+        module = with_methods(Steps, on_predict_model_train=raising(AssertionError))
         assert len(quiet_trainer().predict(module, batches(2))) == 2
         assert module.training
 
@@ -343,12 +332,11 @@ class TestPredict:
 
     @pytest.mark.parametrize("kind", [torch.Tensor, np.ndarray])
     def test_a_bare_tensor_or_array(self, kind):
-        class Plain(Net):
-            def predict_step(self, batch, batch_idx):
-                (rows,) = batch
-                return self.net(rows)
+        def predict_step(self, batch, batch_idx):
+            (rows,) = batch
+            return self.net(rows)
 
-        module, x = Plain().eval(), torch.randn(70, 6)
+        module, x = with_methods(Net, predict_step).eval(), torch.randn(70, 6)
         outputs = quiet_trainer().predict(module, x if kind is torch.Tensor else x.numpy())
         assert [len(output) for output in outputs] == [32, 32, 6]
         expected = [module.net(rows).detach() for rows in x.split(32)]  # in their order
@@ -363,12 +351,9 @@ class TestPredict:
         assert len(quiet_trainer().predict(Steps(), [loader(12)])) == 3
 
     def test_may_return_anything_and_be_dropped(self):
-        class Dicts(Steps):
-            def predict_step(self, batch):
-                return {"n": len(batch[0])}
-
-        assert quiet_trainer().predict(Dicts(), batches(2)) == [{"n": 4}, {"n": 4}]
-        assert quiet_trainer().predict(Dicts(), batches(2), return_predictions=False) is None
+        dicts = with_methods(Steps, predict_step=lambda self, batch: {"n": len(batch[0])})
+        assert quiet_trainer().predict(dicts, batches(2)) == [{"n": 4}, {"n": 4}]
+        assert quiet_trainer().predict(dicts, batches(2), return_predictions=False) is None
 
     def test_callbacks_see_every_output(self):
         seen = []
@@ -388,24 +373,18 @@ class TestTheNextRun:
     def test_estimated_steps_are_those_of_the_fit_that_is_being_built(self):
         estimates = []
 
-        class Estimating(Net):
-            def configure_optimizers(self):
-                estimates.append(self.trainer.estimated_stepping_batches)
-                return super().configure_optimizers()
-
-        net, trainer = Estimating(), quiet_trainer()
+        net = calling(configure_optimizers=lambda self: estimates.append(self.trainer.estimated_stepping_batches))
+        trainer = quiet_trainer()
         trainer.fit(net, loader(8))
         trainer.max_epochs = 3
         trainer.fit(net, loader(16))
         assert estimates == [2, 12]
 
     def test_means_of_an_epoch_that_a_second_fit_finishes(self):
-        class Logging(Net):
-            def training_step(self, batch, batch_idx):
-                self.log("i", float(batch_idx), on_step=False, on_epoch=True)
-                return super().training_step(batch, batch_idx)
-
-        net, trainer = Logging(), quiet_trainer(max_steps=3)
+        net = calling(
+            training_step=lambda self, batch, batch_idx: self.log("i", float(batch_idx), on_step=False, on_epoch=True)
+        )
+        trainer = quiet_trainer(max_steps=3)
         trainer.fit(net, batches(10))
         trainer.max_steps = -1
         trainer.fit(net, batches(10))
@@ -433,12 +412,10 @@ class TestTheNextRun:
     def test_the_last_batch_is_let_go(self):
         references = []
 
-        class Logging(Net):
-            def training_step(self, batch, batch_idx):
-                references.append(weakref.ref(batch[0]))
-                self.log("x", 1.0, on_epoch=True)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            references.append(weakref.ref(batch[0]))
+            self.log("x", 1.0, on_epoch=True)
 
-        net, trainer = Logging(), quiet_trainer()
+        net, trainer = calling(Net, training_step), quiet_trainer()
         trainer.fit(net, loader(4))
         assert [reference() for reference in references] == [None]

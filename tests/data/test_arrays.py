@@ -16,7 +16,7 @@ from lightlib.conventions import following
 from lightlib.data.arrays import as_tensors, holds_arrays, tensor_of, with_tensors
 from lightlib.errors import MisconfigurationException
 from lightlib_lightning.order import LIGHTNING
-from tests.runs.plain import Net, Unsized, batches, quiet_trainer, same_weights, samples
+from tests.runs.plain import Net, Unsized, batches, quiet_trainer, same_weights, samples, with_methods
 
 ZEROS = [[0.0, 0.0], [0.0, 0.0]]
 
@@ -114,12 +114,11 @@ class TestBatches:
         assert isinstance(got, np.ndarray)
 
     def test_with_a_transfer_hook_they_stay(self):
-        class Moves(Keeps):
-            def on_before_batch_transfer(self, batch, dataloader_idx):
-                assert isinstance(batch, np.ndarray)
-                return torch.from_numpy(batch)
+        def on_before_batch_transfer(self, batch, dataloader_idx):
+            assert isinstance(batch, np.ndarray)
+            return torch.from_numpy(batch)
 
-        (got,) = quiet_trainer().predict(Moves(), [array()])
+        (got,) = quiet_trainer().predict(with_methods(Keeps, on_before_batch_transfer), [array()])
         assert got.tolist() == ZEROS
 
     def test_memory_is_shared_where_torch_allows(self):

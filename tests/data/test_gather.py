@@ -31,7 +31,7 @@ from lightlib.data.seed import rng_state
 from lightlib.data.train import TrainData
 from tests.data.reads import plain, read_all, read_rest, seeded, through_a_file
 from tests.data.test_sharding import Processes
-from tests.runs.plain import Net, network, quiet_trainer, same_weights, samples
+from tests.runs.plain import network, quiet_trainer, same_weights, samples, subclass
 
 DTYPES = [getattr(torch, f"float{n}") for n in (16, 32, 64)] + [getattr(torch, f"int{n}") for n in (8, 16, 32, 64)]
 DTYPES += [torch.bfloat16, torch.bool, torch.uint8, torch.complex64, torch.complex128]
@@ -436,13 +436,10 @@ def test_several_processes_read_what_they_read_by_torch(size):
 
 
 def test_training_and_validation_are_those_of_a_plain_loop():
-    class Both(Net):
-        def validation_step(self, batch, batch_idx):
-            seen.append(float(self.loss(batch)))
-
+    both = subclass(validation_step=lambda self, batch, batch_idx: seen.append(float(self.loss(batch))))
     seen, expected = [], []
     seeded(8)
-    module = Both(dropout=0.3)
+    module = both(dropout=0.3)
     quiet_trainer(max_epochs=2).fit(module, DataLoader(data(), 4, shuffle=True), DataLoader(data(9), 4))
     seeded(8)
     net = network(0.3)
@@ -457,7 +454,7 @@ def test_training_and_validation_are_those_of_a_plain_loop():
         with torch.inference_mode():
             expected += [float(cross_entropy(net(x), y)) for x, y in validation]
         net.train()
-    other = Both()
+    other = both()
     other.net = net
     assert same_weights(module, other)
     assert seen == expected

@@ -16,6 +16,7 @@ from lightlib.checkpoint import load
 from tests.distributed.user import BATCH, Net, built, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.plain import with_methods
 
 pytestmark = pytest.mark.processes
 
@@ -23,16 +24,12 @@ SIZES = {"ddp": 2, "fsdp": 2, "pipeline": 1, "tensor": 1, "zero1": 2}  # process
 SCORES = (5.0, 1.0, 3.0)
 
 
-class Scored(Net):
-    """Validates with the scores of a list."""
-
+def run(rank: int, strategy: str, folder: Path, kind: str) -> Any:
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.model(batch[0])
         self.log("score", SCORES[self.current_epoch])
 
-
-def run(rank: int, strategy: str, folder: Path, kind: str) -> Any:
-    module = Scored()
+    module = with_methods(Net, validation_step)
     module.load_state_dict(built().state_dict())
     options = {name: value for name, value in quiet.QUIET.items() if name != "enable_checkpointing"}
     best = ModelCheckpoint(folder, "best-{epoch}", monitor="score", format=kind)

@@ -13,6 +13,7 @@ from lightlib.precision import HalfPrecision, MixedPrecision
 from tests.distributed.user import data
 from tests.processes.ranks import ranks
 from tests.runs import plain, quiet
+from tests.runs.plain import with_methods
 
 pytestmark = pytest.mark.processes
 HALF = torch.bfloat16
@@ -24,19 +25,18 @@ def built() -> nn.Sequential:
         return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 8))
 
 
-class Net(plain.Net):
+def fitted(rank: int) -> Any:
+    found = []
+
     def loss(self, batch: Any) -> torch.Tensor:
         x, y = batch
         return nn.functional.cross_entropy(self.net(x).float(), y)
 
-
-def fitted(rank: int) -> Any:
-    found = []
     for precision in (
         HalfPrecision("bf16-true", inputs_to_half=[0], float32_modules=["net.1"]),
         MixedPrecision("bf16-mixed", float32_modules=[nn.LayerNorm]),
     ):
-        module = Net(net=built())
+        module = with_methods(plain.Net(net=built()), loss)
         trainer = L.Trainer(**quiet.QUIET, strategy="ddp", max_epochs=1, plugins=precision)
         trainer.fit(module, torch.utils.data.DataLoader(data(32), 4))
         found.append({name: value.clone() for name, value in module.net.state_dict().items()})

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
-from tests.runs.plain import Net, Unsized
+from tests.runs.plain import Net, Unsized, with_methods
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
@@ -255,17 +255,16 @@ class NoisyInWorkers(torch.utils.data.Dataset):
         return number, torch.rand(4), y
 
 
-class KeepsInputs(Reads):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.epochs[-1][-1] = sorted(zip(batch[0].tolist(), batch[1].tolist(), strict=True))
-        return loss
-
-
 def noisy_fit(rank, strategy, devices, size, path, step):
     torch.manual_seed(4 if step else 40 + rank)
     multiprocessing.current_process()._config["daemon"] = False  # else a process of a test may not have workers
-    module = KeepsInputs()
+
+    def training_step(self, batch, batch_idx):
+        loss = Reads.training_step(self, batch, batch_idx)
+        self.epochs[-1][-1] = sorted(zip(batch[0].tolist(), batch[1].tolist(), strict=True))
+        return loss
+
+    module = with_methods(Reads, training_step)
     callbacks = [SavesOnce(step, path)] if step else []
     trainer = trainer_of(strategy, devices, limit_val_batches=0, callbacks=callbacks)
     loader = DataLoader(NoisyInWorkers(24), size, shuffle=True, num_workers=1)

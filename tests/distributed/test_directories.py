@@ -18,6 +18,7 @@ from lightlib.strategies import FSDPStrategy
 from tests.distributed.test_state import QUIET, OneGroup, Saved, Wider
 from tests.distributed.user import BATCH, data
 from tests.processes.ranks import ranks
+from tests.runs.plain import with_methods
 
 pytestmark = pytest.mark.processes
 
@@ -41,16 +42,6 @@ class Averages(L.Callback):
 
     def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
         self.average = checkpoint["average"]
-
-
-class Doubles(Saved):
-    """Changes weights while they are loaded, as code for a renamed layer does."""
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        state = checkpoint["state_dict"]
-        assert all(isinstance(value, LazyTensor) for value in state.values())
-        state["model.0.weight"] = state["model.0.weight"] * 2
-        state["model.0.bias"] = state.pop("model.0.bias")
 
 
 def trainer(steps: int, *callbacks: Any, **options: Any) -> L.Trainer:
@@ -121,7 +112,14 @@ def test_one_device_and_a_directory(tmp_path: Path):
     loaded = Saved.load_from_checkpoint(path)
     for name, value in loaded.state_dict().items():
         assert torch.equal(value, trained[name])
-    doubled = Doubles()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        state = checkpoint["state_dict"]
+        assert all(isinstance(value, LazyTensor) for value in state.values())
+        state["model.0.weight"] = state["model.0.weight"] * 2
+        state["model.0.bias"] = state.pop("model.0.bias")
+
+    doubled = with_methods(Saved, on_load_checkpoint)
     second = L.Trainer(**QUIET, devices=1, max_steps=5)
     second.fit(doubled, loader, ckpt_path=path)
     assert torch.equal(doubled.model[0].weight, 2 * trained["model.0.weight"])

@@ -13,36 +13,22 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lightlib as L
 from lightlib.callbacks import Callback
+from tests.core.setup.test_batch_sizes import Sizes
 from tests.processes.ranks import ranks
-from tests.runs.modules import Regression
-from tests.runs.plain import Net, momentum, samples
+from tests.runs.plain import Net, loader, momentum, samples
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 
 
-class Sizes(Regression):
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-        self.steps: list[int] = []
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        self.sizes.append(len(batch[0]))
-        return self.loss(batch)
-
-    def on_before_optimizer_step(self, optimizer: Any) -> None:
-        self.steps.append(sum(self.sizes) - sum(self.steps))
-
-
 def fitted(rank: int, size: int, batch: int, samples: int) -> Any:
     """Return the error, or the samples of each batch and of each step of this process, with the warnings."""
-    module, loader = Sizes(), DataLoader(TensorDataset(torch.ones(samples, 1)), batch)
+    module = Sizes()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             trainer = L.Trainer(**QUIET, strategy="ddp", devices=2, max_epochs=1, global_batch_size=size)
-            trainer.fit(module, loader)
+            trainer.fit(module, loader(samples, batch))
         except Exception as error:  # noqa: BLE001  what is tested
             return str(error), module.sizes
     return module.sizes, module.steps, [str(one.message) for one in caught if "Global batch" in str(one.message)]

@@ -14,6 +14,7 @@ from lightlib.strategies.memory import memory_of
 from lightlib.strategies.mesh import MeshStrategy  # noqa: F401  in the names of strategies
 from tests.distributed.user import Net, built, data
 from tests.processes.ranks import ranks
+from tests.runs.plain import subclass
 
 pytestmark = pytest.mark.processes
 
@@ -40,16 +41,11 @@ class Kept(ModelSummary):
         self.shown.append({"totals": summary.totals(), "layers": layers, "text": str(summary)})
 
 
-class WithForward(Net):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.model(x)
-
-
 def hold(rank: int, strategy: str, size: int, optimizer: str = "AdamW", fits: int = 1, example: bool = False) -> Any:
     net, measured, kept = built(optimizer=optimizer), Measured(), Kept()
     if example:
         net.example_input_array = torch.ones(4, 4)
-        net.__class__ = WithForward
+        net.__class__ = subclass(Net, forward=lambda self, x: self.model(x))
     trainer = L.Trainer(
         accelerator="cpu", devices=size, strategy=eval(strategy) if size > 1 else "auto", max_epochs=1,
         limit_train_batches=2, callbacks=[measured, kept], logger=False, enable_progress_bar=False,

@@ -20,6 +20,7 @@ from lightlib.strategies.mesh_presets import FSDPStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.plain import subclass, with_methods
 
 pytestmark = pytest.mark.processes
 
@@ -176,14 +177,9 @@ class Uphill(torch.optim.Optimizer):
         return loss
 
 
-class Sharp(Net):
-    def configure_optimizers(self) -> Any:
-        return Uphill(self.parameters(), {})
-
-
 def closures(rank: int, size: int, **options: Any) -> Any:
     found = {}
-    for kind in (ByClosure, Newton, Sharp):
+    for kind in (ByClosure, Newton, subclass(Net, configure_optimizers=lambda self: Uphill(self.parameters(), {}))):
         torch.manual_seed(3)
         trainer = trainer_of("ddp" if size > 1 else "auto", max_steps=5, limit_val_batches=0, **options)
         trainer.fit(kind(optimizer="SGD"), loader(size))
@@ -223,8 +219,8 @@ def test_decisions_are_those_of_one_device(strategy: str, size: int):
 
 
 # between processes
-class Contrast(Net):
-    """Its loss takes the features of all processes; and it asks the strategy for everything else."""
+def between(rank: int) -> Any:
+    torch.manual_seed(3)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         x, _ = batch
@@ -235,10 +231,7 @@ class Contrast(Net):
         self.log("here", float(self.global_rank), on_step=True, on_epoch=False)
         return features.flatten(0, 1).square().std(0).sum()
 
-
-def between(rank: int) -> Any:
-    torch.manual_seed(3)
-    net = Contrast(optimizer="SGD")
+    net = with_methods(Net(optimizer="SGD"), training_step)
     trainer = trainer_of("ddp", max_steps=3, limit_val_batches=0)
     trainer.fit(net, loader(2))
     strategy = trainer.strategy
@@ -355,12 +348,6 @@ def test_data_processes_draw_their_own_and_others_the_same():
 
 
 # overflow
-class Overflows(Net):
-    """One batch is too large for float16, on one process."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        loss = super().training_step(batch, batch_idx)
-        return loss * 1e9 if batch[0].max() > 90 else loss
 
 
 def one_large() -> TensorDataset:
@@ -390,7 +377,12 @@ def overflows(rank: int, strategy: str, size: int) -> Any:
     half = Precision("16-mixed", torch.float32, torch.float16, torch.float32, True, {"init_scale": 256.0})
     steps = Steps()
     trainer = trainer_of(strategy, plugins=half, max_epochs=1, callbacks=steps, limit_val_batches=0)
-    trainer.fit(Overflows(depth=2, optimizer="SGD"), DataLoader(one_large(), BATCH // size))
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = Net.training_step(self, batch, batch_idx)
+        return loss * 1e9 if batch[0].max() > 90 else loss
+
+    trainer.fit(with_methods(Net(depth=2, optimizer="SGD"), training_step), DataLoader(one_large(), BATCH // size))
     return steps.seen
 
 
@@ -438,8 +430,8 @@ def named_blocks(rank: int) -> Any:
     return state_of(trainer)
 
 
-class PlateauOfSteps(Net):
-    """Each process sees the loss of its own part; the schedule reads it at every step."""
+def rates(rank: int) -> Any:
+    torch.manual_seed(0)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
@@ -449,10 +441,7 @@ class PlateauOfSteps(Net):
             "lr_scheduler": {"scheduler": schedule, "interval": "step", "monitor": "loss_step"},
         }
 
-
-def rates(rank: int) -> Any:
-    torch.manual_seed(0)
-    module = PlateauOfSteps()
+    module = with_methods(Net, configure_optimizers)
     trainer = trainer_of("ddp", devices=2, limit_val_batches=0)
     trainer.fit(module, loader(2))
     return trainer.optimizers[0].param_groups[0]["lr"], [value.tolist() for value in module.parameters()]
@@ -464,18 +453,15 @@ def test_a_schedule_that_reads_a_metric_of_the_step_has_one_rate_on_all():
     assert weights == others
 
 
-class Noisy(Net):
-    """A step that creates a tensor, which must get the dtype of the parameters."""
+def trained_noisily(rank: int, strategy: str, devices: int, precision: str) -> Any:
+    torch.manual_seed(0)
+    trainer = trainer_of(strategy, devices=devices, precision=precision, limit_val_batches=0)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         x, y = batch
         return F.cross_entropy(self.model(x + 0.1 * torch.ones(x.shape)), y)
 
-
-def trained_noisily(rank: int, strategy: str, devices: int, precision: str) -> Any:
-    torch.manual_seed(0)
-    trainer = trainer_of(strategy, devices=devices, precision=precision, limit_val_batches=0)
-    module = Noisy()
+    module = with_methods(Net, training_step)
     trainer.fit(module, loader(devices))
     state = trainer.strategy.module_state()
     return {name: value for name, value in state.items() if name.startswith("model.0")}

@@ -13,31 +13,12 @@ from torch.nn.parallel import DistributedDataParallel
 import lightlib as L
 from tests.core.run.loop.test_overhead import per_batch
 from tests.processes.ranks import ranks
-from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.modules import LogsLoss
+from tests.runs.plain import Net, batches, calling, quiet_trainer
 
 pytestmark = pytest.mark.processes
 
 FRAMES_OF_TORCH = ("torch/nn/",)
-
-
-class Logging(Net):
-    """Logs its loss."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss)
-        return loss
-
-
-class Deep(Net):
-    """Keeps the files and functions of the stack at its training step."""
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        frame, self.stack = sys._getframe(), []
-        while frame is not None:
-            self.stack.append((frame.f_code.co_filename, frame.f_code.co_name))
-            frame = frame.f_back
-        return super().training_step(batch, batch_idx)
 
 
 def fit(module: L.Module, **arguments: Any) -> float:
@@ -66,12 +47,19 @@ def plain(**options: Any) -> float:
 
 
 def counted(rank: int) -> dict[str, Any]:
-    net = Deep()
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Keeps the files and functions of the stack at its training step."""
+        frame, self.stack = sys._getframe(), []
+        while frame is not None:
+            self.stack.append((frame.f_code.co_filename, frame.f_code.co_name))
+            frame = frame.f_back
+
+    net = calling(Net, training_step)
     quiet_trainer(limit_val_batches=0, strategy="ddp", devices="auto").fit(net, batches(2, size=16))
     return {
         "plain": plain(gradient_as_bucket_view=True),
         "bare": fit(Net()),
-        "with a log": fit(Logging()),
+        "with a log": fit(LogsLoss()),
         "accumulating and clipping": fit(Net(), accumulate_grad_batches=4, gradient_clip_val=1.0),
         "stack": net.stack,
     }

@@ -15,6 +15,7 @@ from lightlib.optim import param_groups
 from tests.distributed.user import BATCH, Net, built, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.plain import with_methods
 
 pytestmark = pytest.mark.processes
 
@@ -26,11 +27,6 @@ def grouped(module: torch.nn.Module) -> torch.optim.Optimizer:
     # the patterns are in the first and the last stage of a pipeline
     rules = {"model.0": {"lr_mult": 0.5}, "model.6.*": {"lr_mult": 2.0, "betas": (0.8, 0.9)}}
     return torch.optim.AdamW(param_groups(module, 1e-2, 0.3, rules=rules, layers=["model"], layer_decay=0.8))
-
-
-class Grouped(Net):
-    def configure_optimizers(self) -> Any:
-        return grouped(self)
 
 
 class Saves(L.Callback):
@@ -45,7 +41,7 @@ class Saves(L.Callback):
 
 
 def leg(strategy: str, saves: L.Callback | None = None, before: Path | None = None) -> Any:
-    module = Grouped()
+    module = with_methods(Net, configure_optimizers=grouped)
     module.load_state_dict(built().state_dict())
     callbacks = [] if saves is None else [saves]
     trainer = L.Trainer(

@@ -17,6 +17,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from tests.processes.ranks import ranks
+from tests.runs.plain import raising, with_methods
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
@@ -37,55 +38,40 @@ class Layers(L.Module):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
-class Twice(Layers):
-    def training_step(self, batch, batch_idx):
-        first = self.layers(batch)
-        return self.layers(first).mean()
+def twice(self, batch, batch_idx):
+    first = self.layers(batch)
+    return self.layers(first).mean()
 
 
-class Never(Layers):
-    def training_step(self, batch, batch_idx):
-        return batch.mean()
+def nothing(self, batch, batch_idx):
+    self.layers(batch)
 
 
-class Before(Layers):
-    def training_step(self, batch, batch_idx):
-        return self.layers(self.before(batch)).mean()
+def failing(self, batch, batch_idx):
+    self.layers(batch)
+    raise KeyError("the user's own")
 
 
-class BeforeByWeight(Layers):
-    def training_step(self, batch, batch_idx):
-        return self.layers(F.linear(batch, self.before.weight)).mean()
+STEPS = {
+    "twice": twice,
+    "never": lambda self, batch, batch_idx: batch.mean(),
+    "before": lambda self, batch, batch_idx: self.layers(self.before(batch)).mean(),
+    "before by weight": lambda self, batch, batch_idx: self.layers(F.linear(batch, self.before.weight)).mean(),
+    "before inside": lambda self, batch, batch_idx: self.layers(self.layers[0](batch)[:, :4]).mean(),
+    "nothing": nothing,
+    "failing": failing,
+    "failing before": raising(KeyError("the user's own")),
+}
 
 
-class BeforeInside(Layers):
-    def training_step(self, batch, batch_idx):
-        return self.layers(self.layers[0](batch)[:, :4]).mean()
+def stepping(name):
+    return with_methods(Layers, training_step=STEPS[name])
 
 
-class Nothing(Layers):
-    def training_step(self, batch, batch_idx):
-        self.layers(batch)
-
-
-class Raising(Layers):
-    def training_step(self, batch, batch_idx):
-        self.layers(batch)
-        raise KeyError("the user's own")
-
-
-class RaisingBefore(Layers):
-    def training_step(self, batch, batch_idx):
-        raise KeyError("the user's own")
-
-
-class RaisingInside(Layers):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers[0].forward = self.broken
-
-    def broken(self, x):
-        raise KeyError("the user's own")
+def failing_inside():
+    module = Layers()
+    module.layers[0].forward = raising(KeyError("the user's own"))
+    return module
 
 
 class Loose(L.Module):
@@ -140,44 +126,46 @@ def message(make: Any, *args: Any, count: int = 8, size: int = 8, **pipeline: An
 RULE = "a step calls the pipelined part exactly once, and no parameter is used before that call."
 
 
-def line_of(kind: type, text: str) -> str:
-    """Return where `text` stands in this file."""
+def line_of(name: str, text: str) -> str:
+    """Return where `text` stands in this file, in the step of this name."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    begin = next(index for index, line in enumerate(lines) if line.startswith(f"class {kind.__name__}("))
+    begin = next(
+        index for index, line in enumerate(lines) if line.startswith((f"def {name}(", f'    "{name}": lambda'))
+    )
     return f"test_pipeline_refused.py:{next(i for i in range(begin, len(lines)) if text in lines[i]) + 1}"
 
 
 def test_two_calls_name_both_lines() -> None:
-    last = message(Twice)
+    last = message(stepping, "twice")
     assert "MisconfigurationException: The step calls self.layers twice" in last
     assert RULE in last
-    assert line_of(Twice, "first = ") in last
-    assert line_of(Twice, "self.layers(first)") in last
+    assert line_of("twice", "first = ") in last
+    assert line_of("twice", "self.layers(first)") in last
 
 
-@pytest.mark.parametrize("kind", [Before, BeforeByWeight, BeforeInside])
-def test_a_parameter_before_the_call_names_the_line_on_every_process(kind) -> None:
-    text = message(kind)
+@pytest.mark.parametrize("name", ["before", "before by weight", "before inside"])
+def test_a_parameter_before_the_call_names_the_line_on_every_process(name) -> None:
+    text = message(stepping, name)
     assert "The step uses a parameter before it calls self.layers" in text
     assert RULE in text
-    assert line_of(kind, "return self.layers(") in text
+    assert line_of(name, "self.layers(") in text
 
 
 def test_a_step_that_never_calls_the_part() -> None:
-    text = message(Never)
-    assert "does not call self.layers(…), the part of Never that the pipeline cuts" in text
+    text = message(stepping, "never")
+    assert "does not call self.layers(…), the part of Given that the pipeline cuts" in text
     assert RULE in text
-    assert line_of(Never, "def training_step") in text
+    assert line_of("never", "lambda") in text
 
 
 def test_a_step_that_returns_none() -> None:
-    text = message(Nothing)
+    text = message(stepping, "nothing")
     assert "training_step returned None in a pipeline." in text
 
 
 def test_errors_of_the_user_are_raised_as_they_are() -> None:
-    for kind in (Raising, RaisingBefore, RaisingInside):
-        assert 'KeyError: "the user\'s own"' in message(kind)
+    for make, *name in ((stepping, "failing"), (stepping, "failing before"), (failing_inside,)):
+        assert 'KeyError: "the user\'s own"' in message(make, *name)
 
 
 def test_micro_batches_that_do_not_divide_the_batch() -> None:
@@ -204,35 +192,32 @@ def test_loops_over_blocks_that_cannot_be_cut(kind, text) -> None:
 
 
 def test_manual_optimization_and_lbfgs() -> None:
-    text = message(Manual)
+    text = message(manual)
     assert "automatic_optimization=False, and the strategy is a pipeline" in text
-    text = message(Newton)
+    text = message(newton)
     assert "LBFGS in a pipeline" in text
 
 
-class Manual(Layers):
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
+def manual():
+    return with_methods(Layers, automatic_optimization=False)
 
 
-class Newton(Layers):
-    def configure_optimizers(self):
-        return torch.optim.LBFGS(self.parameters())
+def newton():
+    return with_methods(Layers, configure_optimizers=lambda self: torch.optim.LBFGS(self.parameters()))
 
 
 def test_layers_that_share_a_parameter_over_processes() -> None:
-    text = message(Shared)
+    text = message(shared)
     assert "layers.0.weight and layers.4.weight are one parameter" in text
     assert "zbv" in text
 
 
-class Shared(Layers):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers[0].weight = nn.Parameter(torch.randn(8, 4))
-        self.layers[4] = nn.Linear(4, 8)
-        self.layers[4].weight = self.layers[0].weight
+def shared():
+    module = Layers()
+    module.layers[0].weight = nn.Parameter(torch.randn(8, 4))
+    module.layers[4] = nn.Linear(4, 8)
+    module.layers[4].weight = module.layers[0].weight
+    return module
 
 
 def test_nothing_has_been_changed_when_a_module_is_refused() -> None:

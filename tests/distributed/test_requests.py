@@ -11,6 +11,7 @@ import lightlib as L
 from tests.distributed.user import Net, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.plain import calling
 
 pytestmark = pytest.mark.processes
 
@@ -54,17 +55,15 @@ def fitted(rank: int, act: Any) -> Any:
     return callback.seen, trainer.stop_reason, str(trainer.state.status), trainer.global_step, weights
 
 
-class Steps(Net):
+def refused(rank: int) -> str:
+    trainer = L.Trainer(**quiet.QUIET, strategy="ddp", max_epochs=1, limit_val_batches=0)
+
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         if self.global_rank == 1 and batch_idx == 1:
             raise L.StopTraining("in a step")
-        return super().training_step(batch, batch_idx)
 
-
-def refused(rank: int) -> str:
-    trainer = L.Trainer(**quiet.QUIET, strategy="ddp", max_epochs=1, limit_val_batches=0)
     try:
-        trainer.fit(Steps(), DataLoader(data(64), 2))
+        trainer.fit(calling(Net, training_step), DataLoader(data(64), 2))
     except Exception as error:  # noqa: BLE001  each rank has its own kind
         return str(error)
     return ""

@@ -17,7 +17,7 @@ from lightlib.schedulers import NUM_EPOCHS, TRAIN_DATALOADER_LEN, UPDATE_STEPS_P
 from tests.distributed.user import data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
-from tests.runs.plain import Net
+from tests.runs.plain import Net, with_methods
 
 pytestmark = pytest.mark.processes
 
@@ -48,24 +48,19 @@ class Scheduled(Net):
         return [optimizer], [{"scheduler": cycle, "interval": "step"}, {"scheduler": mark, "interval": "manual"}]
 
 
-class Clipped(Scheduled):
-    """Clips the gradients, which are means over processes, by a function."""
-
-    automatic_optimization = False
-
-    def training_step(self, batch: Any, batch_idx: int) -> None:
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(super().training_step(batch, batch_idx))
-        optimizer.step(clip_grads=lambda parameters: clip_grad_norm_(parameters, 0.05))
-
-
 def run(rank: int) -> Any:
     module = Scheduled()
     trainer = L.Trainer(**quiet.QUIET, strategy="ddp", max_epochs=2, accumulate_grad_batches=3)
     trainer.fit(module, DataLoader(data(80), 4), DataLoader(data(12, 2), 3))
     lengths = [config.scheduler for config in trainer.lr_scheduler_configs]
-    clipped = Clipped()
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(Scheduled.training_step(self, batch, batch_idx))
+        optimizer.step(clip_grads=lambda parameters: clip_grad_norm_(parameters, 0.05))
+
+    clipped = with_methods(Scheduled, training_step, automatic_optimization=False)
     loaders = DataLoader(data(32), 4), DataLoader(data(12, 2), 3)
     L.Trainer(**quiet.QUIET, strategy="ddp", max_epochs=1).fit(clipped, *loaders)
     weights = {name: value.detach().clone() for name, value in clipped.net.state_dict().items()}

@@ -14,7 +14,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.run.hooks import HOOKS
 from lightlib.loggers import Logger
 from tests.runs.modules import LogsLoss
-from tests.runs.plain import Rows, batches, quiet_trainer
+from tests.runs.plain import Rows, batches, quiet_trainer, raising, with_methods
 from tests.runs.recorder import Evaluates
 
 PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "coming-from.md").read_text(encoding="utf-8")
@@ -200,13 +200,10 @@ def test_events_of_other_calls():
 
 
 def test_an_error_is_an_event():
-    class Breaks(Steps):
-        def training_step(self, batch, batch_idx):
-            raise ValueError("broken")
-
+    breaks = with_methods(Steps, training_step=raising(ValueError("broken")))
     notes, calls = recorder()
     with pytest.raises(ValueError, match="broken"):
-        quiet_trainer(callbacks=notes).fit(Breaks(), batches(1), batches(1))
+        quiet_trainer(callbacks=notes).fit(breaks, batches(1), batches(1))
     assert translated(calls, tables()["pytorch-accelerated"])[-1] == "on_stop_training_error"
 
 

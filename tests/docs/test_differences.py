@@ -18,6 +18,7 @@ from lightlib.precision import MixedPrecision, precision
 from scripts.names_of_lightning import is_current
 from tests.runs import quiet
 from tests.runs.modules import Weight
+from tests.runs.plain import calling, raising, with_methods
 
 QUIET = quiet.QUIET | {"max_epochs": 1}
 
@@ -86,11 +87,9 @@ def test_the_last_window_of_a_loader_that_ends_early_is_stepped():
 
 
 def test_a_sum_and_a_weight_give_the_gradient_of_all_tokens():
-    class Weighted(Net):
-        def training_step(self, batch, batch_idx):
-            return {"loss": (self.weight * batch).sum(), "weight": len(batch)}
-
-    net = Weighted()
+    net = with_methods(
+        Net, training_step=lambda self, batch, batch_idx: {"loss": (self.weight * batch).sum(), "weight": len(batch)}
+    )
     trainer(accumulate_grad_batches=2).fit(net, [torch.tensor([6.0]), torch.tensor([0.0, 0.0])])
     assert net.weight.item() == pytest.approx(-0.1 * 6 / 3)
 
@@ -135,17 +134,16 @@ def test_a_mean_over_a_resumed_epoch_is_that_of_the_whole_epoch():
 
 @pytest.mark.parametrize("automatic", [True, False])
 def test_a_checkpoint_is_chosen_by_the_metric_of_its_own_weights(automatic):
-    class Either(Validated):
-        def training_step(self, batch, batch_idx):
-            loss = (self.weight * batch).sum()
-            if automatic:
-                return loss
-            self.optimizers().zero_grad()
-            self.manual_backward(loss)
-            self.optimizers().step()
-            return None
+    def training_step(self, batch, batch_idx):
+        loss = (self.weight * batch).sum()
+        if automatic:
+            return loss
+        self.optimizers().zero_grad()
+        self.manual_backward(loss)
+        self.optimizers().step()
+        return None
 
-    net = Either()
+    net = with_methods(Validated, training_step)
     net.automatic_optimization = automatic
     best = ModelCheckpoint("saved", monitor="val", every_n_train_steps=2, save_top_k=-1)
     trainer(callbacks=[best], enable_checkpointing=None, val_check_interval=2).fit(net, ones(6), ones(1))
@@ -186,12 +184,11 @@ def test_several_optimizers_work_in_both_modes_and_count_one_step_per_batch(manu
 
 
 def test_a_step_that_returns_none_is_no_step():
-    class Skips(Net):
-        def training_step(self, batch, batch_idx):
-            return None if batch_idx % 2 else super().training_step(batch, batch_idx)
+    def training_step(self, batch, batch_idx):
+        return None if batch_idx % 2 else Net.training_step(self, batch, batch_idx)
 
     run = trainer()
-    run.fit(Skips(), ones(4))
+    run.fit(with_methods(Net, training_step), ones(4))
     assert run.global_step == 2
 
 
@@ -214,44 +211,40 @@ def test_a_step_that_the_loss_scaler_skips_is_not_counted():
 
 
 def test_manual_optimization_leaves_the_schedules_to_the_module():
-    class Manual(TwoOptimizers):
-        def configure_optimizers(self):
-            optimizers = super().configure_optimizers()
-            return optimizers, [torch.optim.lr_scheduler.StepLR(optimizer, 1) for optimizer in optimizers]
+    def configure_optimizers(self):
+        optimizers = TwoOptimizers.configure_optimizers(self)
+        return optimizers, [torch.optim.lr_scheduler.StepLR(optimizer, 1) for optimizer in optimizers]
 
-    net = Manual(manual=True)
+    net = with_methods(TwoOptimizers(manual=True), configure_optimizers)
     trainer(max_epochs=2).fit(net, ones(2))
     assert [schedule.last_epoch for schedule in net.lr_schedulers()] == [0, 0]
 
 
 def test_a_schedule_that_does_not_fit_the_run_is_reported_before_training():
-    class Scheduled(Net):
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), 0.1)
-            cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=3)
-            return [optimizer], [{"scheduler": cycle, "interval": "step"}]
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=3)
+        return [optimizer], [{"scheduler": cycle, "interval": "step"}]
 
     with pytest.raises(MisconfigurationException, match=r"total_steps=3.*but this run calls it 5 times"):
-        trainer().fit(Scheduled(), ones(5))
+        trainer().fit(with_methods(Net, configure_optimizers), ones(5))
 
 
 def test_a_schedule_per_epoch_that_will_never_step_is_reported():
-    class Scheduled(Net):
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), 0.1)
-            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
 
     with pytest.warns(UserWarning, match="the learning rate will never change"):
-        trainer(max_steps=3).fit(Scheduled(), ones(5))
+        trainer(max_steps=3).fit(with_methods(Net, configure_optimizers), ones(5))
 
 
 def test_16_mixed_on_the_cpu_is_float16():
-    class Seen(Net):
-        def training_step(self, batch, batch_idx):
-            self.dtype_seen = torch.mm(batch, batch).dtype
-            return (self.weight * batch).sum()
+    def training_step(self, batch, batch_idx):
+        self.dtype_seen = torch.mm(batch, batch).dtype
+        return (self.weight * batch).sum()
 
-    net = Seen()
+    net = with_methods(Net, training_step)
     precision._warn_of_float16_on_cpu.cache_clear()  # it warns once per process
     with pytest.warns(UserWarning, match="float16 on the CPU"):
         trainer(precision="16-mixed").fit(net, [torch.ones(1, 1)])
@@ -294,14 +287,13 @@ def test_generators_of_samplers_are_in_the_checkpoint(tmp_path):
 
 
 def test_logged_values_are_detached_also_with_enable_graph():
-    class Logs(Net):
-        def training_step(self, batch, batch_idx):
-            loss = (self.weight * batch).sum()
-            self.log("loss", loss, enable_graph=True)
-            assert not self.trainer.callback_metrics["loss"].requires_grad
-            return loss
+    def training_step(self, batch, batch_idx):
+        loss = (self.weight * batch).sum()
+        self.log("loss", loss, enable_graph=True)
+        assert not self.trainer.callback_metrics["loss"].requires_grad
+        return loss
 
-    trainer().fit(Logs(), ones(1))
+    trainer().fit(with_methods(Net, training_step), ones(1))
 
 
 # order and counting
@@ -310,15 +302,13 @@ def test_logged_values_are_detached_also_with_enable_graph():
 def test_gradients_are_zeroed_before_the_training_step():
     order = []
 
-    class Ordered(Net):
-        def on_before_zero_grad(self, optimizer):
-            order.append("zero_grad")
+    def training_step(self, batch, batch_idx):
+        order.append("step")
+        return Net.training_step(self, batch, batch_idx)
 
-        def training_step(self, batch, batch_idx):
-            order.append("step")
-            return super().training_step(batch, batch_idx)
-
-    trainer().fit(Ordered(), ones(1))
+    trainer().fit(
+        with_methods(Net, training_step, on_before_zero_grad=lambda self, optimizer: order.append("zero_grad")), ones(1)
+    )
     assert order == ["zero_grad", "step"]
 
 
@@ -362,13 +352,12 @@ def test_the_x_axis_of_the_loggers_is_global_step():
     logger = Recorder()
     run = trainer(logger=logger, log_every_n_steps=2)
 
-    class Logs(Net):
-        def training_step(self, batch, batch_idx):
-            loss = super().training_step(batch, batch_idx)
-            self.log("loss", loss)
-            return loss
+    def training_step(self, batch, batch_idx):
+        loss = Net.training_step(self, batch, batch_idx)
+        self.log("loss", loss)
+        return loss
 
-    run.fit(Logs(), ones(4))
+    run.fit(with_methods(Net, training_step), ones(4))
     assert [step for step, row in logger.rows if "loss" in row] == [2, 4]
     assert [step for step, row in logger.rows if "value" in row] == [4]
 
@@ -411,17 +400,14 @@ def test_callbacks_are_called_by_priority_and_checkpoints_last():
 
 
 def test_a_stop_within_an_epoch_leaves_current_epoch():
-    class Stops(Net):
-        ended = 0
+    def training_step(self, batch, batch_idx):
+        self.trainer.should_stop = batch_idx == 1
+        return Net.training_step(self, batch, batch_idx)
 
-        def training_step(self, batch, batch_idx):
-            self.trainer.should_stop = batch_idx == 1
-            return super().training_step(batch, batch_idx)
+    def on_train_epoch_end(self):
+        self.ended += 1
 
-        def on_train_epoch_end(self):
-            self.ended += 1
-
-    run, net = trainer(max_epochs=2), Stops()
+    run, net = trainer(max_epochs=2), with_methods(Net, training_step, on_train_epoch_end, ended=0)
     run.fit(net, ones(4))
     assert (run.current_epoch, run.global_step, net.ended) == (0, 2, 1)
 
@@ -457,14 +443,13 @@ def test_an_iterable_that_ends_before_its_limit_is_validated():
 
 @pytest.mark.parametrize("kind", [True, "link"])
 def test_the_last_file_is_the_latest_state(kind, tmp_path):
-    class Constant(Validated):
-        def validation_step(self, batch, batch_idx):
-            self.log("val", 1.0)
+    def validation_step(self, batch, batch_idx):
+        self.log("val", 1.0)
 
     def fit(epochs, path=None):
         keep = ModelCheckpoint(tmp_path, monitor="val", save_last=kind)
         arguments = {"callbacks": [keep], "enable_checkpointing": None, "max_epochs": epochs}
-        trainer(**arguments).fit(Constant(), ones(2), ones(1), ckpt_path=path)
+        trainer(**arguments).fit(with_methods(Validated, validation_step), ones(2), ones(1), ckpt_path=path)
         last = tmp_path / "last.ckpt"
         assert torch.load(last)["global_step"] == 2 * epochs
         assert {file.name for file in tmp_path.glob("*.ckpt")} == {"epoch=0-step=2.ckpt", "last.ckpt"}
@@ -486,21 +471,14 @@ def test_loaders_can_be_trained_on_one_after_the_other():
 
 
 def test_a_step_gets_its_batch():
-    class Fetches(Net):
-        def training_step(self, dataloader_iter):
-            return next(dataloader_iter)
-
     with pytest.raises(MisconfigurationException, match="each call gets one batch"):
-        trainer().fit(Fetches(), ones(1))
+        trainer().fit(with_methods(Net, training_step=lambda self, dataloader_iter: next(dataloader_iter)), ones(1))
 
 
 def test_lbfgs_does_not_accumulate():
-    class Second(Net):
-        def configure_optimizers(self):
-            return torch.optim.LBFGS(self.parameters())
-
+    second = with_methods(Net, configure_optimizers=lambda self: torch.optim.LBFGS(self.parameters()))
     with pytest.raises(MisconfigurationException, match="LBFGS together with accumulate_grad_batches=2"):
-        trainer(accumulate_grad_batches=2).fit(Second(), ones(2))
+        trainer(accumulate_grad_batches=2).fit(second, ones(2))
 
 
 def test_epochs_are_counted_on_with_the_same_module_and_anew_with_another():
@@ -556,12 +534,8 @@ def test_a_checkpoint_is_read_without_running_code():
 def test_no_loader_is_rebuilt():
     loader = numbers(4)
 
-    class Predicts(Net):
-        def forward(self, batch):
-            return batch
-
     run = trainer()
-    run.predict(Predicts(), loader)
+    run.predict(with_methods(Net, forward=lambda self, batch: batch), loader)
     assert run.predict_dataloaders is loader
     run.fit(Net(), loader)
     assert run.train_dataloader is loader
@@ -589,21 +563,16 @@ def test_a_schedule_that_cannot_be_saved_is_an_error_also_in_manual_optimization
         def step(self):
             pass
 
-    class Manual(TwoOptimizers):
-        def configure_optimizers(self):
-            return super().configure_optimizers(), [Steps()]
+    def configure_optimizers(self):
+        return TwoOptimizers.configure_optimizers(self), [Steps()]
 
     with pytest.raises(MisconfigurationException, match="where a scheduler belongs"):
-        trainer().fit(Manual(manual=True), ones(1))
+        trainer().fit(with_methods(TwoOptimizers(manual=True), configure_optimizers), ones(1))
 
 
 def test_a_misspelt_hook_is_reported():
-    class Misspelt(Net):
-        def on_validaton_epoch_end(self):
-            pass
-
     with pytest.warns(UserWarning, match="Did you mean 'on_validation_epoch_end'"):
-        trainer().fit(Misspelt(), ones(1))
+        trainer().fit(with_methods(Net, on_validaton_epoch_end=lambda self: None), ones(1))
 
 
 def test_hooks_with_other_arguments_are_refused_before_the_run():
@@ -636,14 +605,13 @@ def test_an_unknown_trainer_argument_is_answered_with_the_nearest():
 
 
 def test_an_unknown_key_of_a_scheduler_is_an_error():
-    class Scheduled(Net):
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), 0.1)
-            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "intervall": "step"}}
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), 0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "intervall": "step"}}
 
     with pytest.raises(MisconfigurationException, match="Did you mean 'interval'"):
-        trainer().fit(Scheduled(), ones(1))
+        trainer().fit(with_methods(Net, configure_optimizers), ones(1))
 
 
 def test_the_inside_of_the_trainer_is_not_lightnings():
@@ -666,25 +634,19 @@ class Torn(Callback):
 
 
 def test_teardown_is_called_after_an_exception():
-    class Fails(Net):
-        def training_step(self, batch, batch_idx):
-            raise ZeroDivisionError
-
     torn = Torn()
     with pytest.raises(ZeroDivisionError):
-        trainer(callbacks=[torn]).fit(Fails(), ones(1))
+        trainer(callbacks=[torn]).fit(with_methods(Net, training_step=raising(ZeroDivisionError)), ones(1))
     assert torn.calls == ["ZeroDivisionError", "teardown"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_at_the_next_step_boundary_with_a_checkpoint(number, code):
-    class Signals(Net):
-        def training_step(self, batch, batch_idx):
-            if batch_idx == 2:
-                signal.raise_signal(number)
-            return super().training_step(batch, batch_idx)
+    def training_step(self, batch, batch_idx):
+        if batch_idx == 2:
+            signal.raise_signal(number)
 
-    torn, net = Torn(), Signals()
+    torn, net = Torn(), calling(Net, training_step)
     run = trainer(callbacks=[torn, ModelCheckpoint("saved")], enable_checkpointing=None, accumulate_grad_batches=2)
     with pytest.raises(SystemExit) as raised:
         run.fit(net, ones(8))
@@ -707,12 +669,9 @@ def test_a_logger_that_raises_does_not_end_the_run():
 
 
 def test_a_run_that_only_max_steps_can_end_is_refused_after_an_epoch_without_a_loss():
-    class Silent(Net):
-        def training_step(self, batch, batch_idx):
-            pass
-
+    silent = with_methods(Net, training_step=lambda self, batch, batch_idx: None)
     with pytest.raises(MisconfigurationException, match="Only max_steps=5 ends this run"):
-        trainer(max_epochs=-1, max_steps=5).fit(Silent(), ones(2))
+        trainer(max_epochs=-1, max_steps=5).fit(silent, ones(2))
 
 
 def test_the_optimizers_of_torch_step_without_a_closure_and_those_of_others_with_one():
@@ -720,15 +679,14 @@ def test_the_optimizers_of_torch_step_without_a_closure_and_those_of_others_with
         def step(self, closure=None):
             return super().step(closure)
 
-    class Owns(Net):
-        def configure_optimizers(self):
-            optimizer = self.kind(self.parameters(), lr=0.1)
-            optimizer.register_step_pre_hook(lambda optimizer, args, options: calls.append(len(args[1:])))
-            return optimizer
+    def configure_optimizers(self):
+        optimizer = self.kind(self.parameters(), lr=0.1)
+        optimizer.register_step_pre_hook(lambda optimizer, args, options: calls.append(len(args[1:])))
+        return optimizer
 
     calls, nets = [], []
     for kind in (torch.optim.SGD, Own):
-        nets.append(Owns())
+        nets.append(with_methods(Net, configure_optimizers))
         nets[-1].kind = kind
         trainer().fit(nets[-1], ones(1))
     assert calls[:2] == [0, 1]

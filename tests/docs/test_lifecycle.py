@@ -14,7 +14,8 @@ from torch.optim.lr_scheduler import StepLR
 from lightlib import DataModule, Module
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.modules import LogsLoss, Manual
+from tests.runs.plain import Net, batches, by_closure, quiet_trainer, raising, same_weights, subclass, with_methods
 from tests.runs.recorder import CALLBACK, TRANSFER, Evaluates, Recorder
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "lifecycle.md"
@@ -43,12 +44,7 @@ class Stateful(Callback):
         return {"calls": 1}
 
 
-class Logs(Evaluates):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss)
-        return loss
-
+class Logs(LogsLoss, Evaluates):
     def validation_step(self, batch, batch_idx):
         self.log("val", 1.0)
 
@@ -122,37 +118,21 @@ def test_a_window():
 
 
 def test_a_window_inside_of_optimizer_step():
-    class Steps(Net):
-        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-            optimizer.step(closure=optimizer_closure)
-
+    base = subclass(optimizer_step=by_closure)
     calls = record(
-        base=Steps, batches=2, ignored=TRANSFER, configure=None, accumulate_grad_batches=2, limit_val_batches=0
+        base=base, batches=2, ignored=TRANSFER, configure=None, accumulate_grad_batches=2, limit_val_batches=0
     )
     assert batch_part(calls) == tree("window")
 
 
 def test_manual_optimization():
-    class Manual(Net):
-        automatic_optimization = False
-
-        def training_step(self, batch, batch_idx):
-            optimizer = self.optimizers()
-            optimizer.zero_grad()
-            self.manual_backward(super().training_step(batch, batch_idx))
-            optimizer.step()
-
-    calls = record(base=Manual, configure=schedules, limit_val_batches=0)
+    calls = record(base=Manual, limit_val_batches=0)
     assert batch_part(calls) == tree("manual")
     assert "M lr_scheduler_step" not in calls
 
 
 def test_an_exception():
-    class Fails(Net):
-        def training_step(self, batch, batch_idx):
-            raise ZeroDivisionError
-
-    calls = record(base=Fails, limit_val_batches=0)
+    calls = record(base=subclass(training_step=raising(ZeroDivisionError)), limit_val_batches=0)
     assert calls[calls.index("M training_step") :] == tree("exception")
 
 
@@ -171,15 +151,12 @@ def test_a_signal_saves_and_then_goes_the_way_of_an_exception():
 
 
 def test_a_signal_within_a_validation_waits_for_the_end_of_an_accumulation_window():
-    class Signals(Logs):
-        armed = True
-
-        def validation_step(self, batch, batch_idx):
-            if self.armed and self.trainer.progress.batch == 3:
-                signal.raise_signal(signal.SIGTERM)
+    def validation_step(self, batch, batch_idx):
+        if self.armed and self.trainer.progress.batch == 3:
+            signal.raise_signal(signal.SIGTERM)
 
     def fit(armed, **arguments):
-        module = Signals()
+        module = with_methods(Logs, validation_step, armed=True)
         module.armed = armed
         trainer = quiet_trainer(
             callbacks=[ModelCheckpoint("saved")],

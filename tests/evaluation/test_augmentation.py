@@ -11,7 +11,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 from lightlib.evaluation import TestTimeAugmentation
 from tests.evaluation.modules import loader
 from tests.runs.bad_input import refused
-from tests.runs.plain import Net, quiet_trainer
+from tests.runs.plain import Net, quiet_trainer, with_methods
 
 
 class Calls(Net):
@@ -129,17 +129,14 @@ def test_training_and_validation_are_left_alone():
 
 
 def test_steps_must_call_the_model():
-    class Net2(Calls):
-        def test_step(self, batch, batch_idx):
-            return self.net(batch[0])
-
+    net2 = with_methods(Calls, test_step=lambda self, batch, batch_idx: self.net(batch[0]))
     with refused(
         MisconfigurationException,
-        "TestTimeAugmentation: a step of Net2 did not call Net2, so nothing was augmented.",
+        "TestTimeAugmentation: a step of Given did not call Given, so nothing was augmented.",
         "steps that call it: self(x)***",
         "TestTimeAugmentation(…, module='net')***",
     ):
-        quiet_trainer(callbacks=[TestTimeAugmentation([flipped])]).test(Net2(), loader(4), verbose=False)
+        quiet_trainer(callbacks=[TestTimeAugmentation([flipped])]).test(net2, loader(4), verbose=False)
 
 
 def test_no_hook_is_left_after_an_error():

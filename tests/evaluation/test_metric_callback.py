@@ -13,7 +13,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 from lightlib.evaluation import Metric, MetricCallback
 from tests.evaluation.modules import Listed, Losses, Predicts, loader, losses_by_hand, outputs_by_hand
 from tests.runs.bad_input import refused
-from tests.runs.plain import QUIET, Net, quiet_trainer
+from tests.runs.plain import QUIET, Net, quiet_trainer, with_methods
 from tests.runs.saves_at import SavesAt
 
 
@@ -258,17 +258,13 @@ class TestBadInput:
             MetricCallback(accuracy(), stages=("train", "val"), prefix="p/")
 
     def test_a_step_without_predictions_fails_before_training(self):
-        class Nothing(Net):
-            steps = 0
+        def training_step(self, batch, batch_idx):
+            self.steps += 1
+            return Net.training_step(self, batch, batch_idx)
 
-            def training_step(self, batch, batch_idx):
-                self.steps += 1
-                return super().training_step(batch, batch_idx)
-
-            def validation_step(self, batch, batch_idx):
-                return {"logits": self.net(batch[0])}
-
-        module = Nothing()
+        module = with_methods(
+            Net, training_step, steps=0, validation_step=lambda self, batch, batch_idx: {"logits": self.net(batch[0])}
+        )
         arguments = {**QUIET, "num_sanity_val_steps": 1, "max_epochs": 1, "callbacks": [MetricCallback(accuracy())]}
         with refused(
             MisconfigurationException,

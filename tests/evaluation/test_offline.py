@@ -18,7 +18,7 @@ from lightlib.evaluation.dump import DumpIndex
 from lightlib.evaluation.order import Sharding
 from tests.evaluation.modules import Listed, Losses, Predicts, loader, losses_by_hand
 from tests.runs.bad_input import refused
-from tests.runs.plain import quiet_trainer
+from tests.runs.plain import quiet_trainer, with_methods
 
 
 class Squared(MeanSquaredError):
@@ -48,11 +48,7 @@ def test_it_equals_the_run(tmp_path, stage):
 def test_predictions_and_several_loaders(tmp_path):
     module = Predicts()
 
-    class Both(Predicts):
-        def predict_step(self, batch, batch_idx, dataloader_idx=0):
-            return self.net(batch[0])
-
-    module = Both()
+    module = with_methods(Predicts, predict_step=lambda self, batch, batch_idx, dataloader_idx=0: self.net(batch[0]))
     trainer = quiet_trainer(callbacks=[PredictionDump(tmp_path, overwrite=True)])
     for loaders, endings in (
         ([loader(7), loader(5)], ("/dataloader_idx_0", "/dataloader_idx_1")),

@@ -12,7 +12,7 @@ from lightlib.loggers import CSVLogger
 from lightlib.loggers.media import Image, Table, draw_bounding_boxes, make_grid
 from tests.runs.bad_input import refused
 from tests.runs.plain import Net as Base
-from tests.runs.plain import Rows, quiet_trainer
+from tests.runs.plain import Rows, quiet_trainer, with_methods
 
 
 class Net(Base):
@@ -108,12 +108,9 @@ def test_files_of_a_logger(tmp_path):
 
 
 def test_outputs_without_predictions_show_the_images_alone():
-    class Silent(Net):
-        def validation_step(self, batch, batch_idx):
-            return None
-
+    silent = with_methods(Net, validation_step=lambda self, batch, batch_idx: None)
     logger = Media()
-    quiet_trainer(logger=logger, callbacks=[SampleVisualizer()]).validate(Silent(), data(4), verbose=False)
+    quiet_trainer(logger=logger, callbacks=[SampleVisualizer()]).validate(silent, data(4), verbose=False)
     assert [name for name, _, _ in logger.media] == ["val/samples"]
 
 

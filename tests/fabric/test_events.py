@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, FabricLogger
-from tests.runs.plain import Net, Rows
+from tests.runs.plain import Net, Rows, with_methods
 
 
 class ForFabric(FabricLogger):
@@ -85,13 +85,10 @@ class TestCallbacks:
             fabric_of(Hooks()).call("constant")
 
     def test_a_module_of_lightlib_is_a_callback(self):
-        class Ends(Net):
-            ended = 0
+        def on_train_epoch_end(self):
+            self.ended += 1
 
-            def on_train_epoch_end(self):
-                self.ended += 1
-
-        fabric, module = fabric_of(), Ends()
+        fabric, module = fabric_of(), with_methods(Net, on_train_epoch_end, ended=0)
         fabric.setup(module)
         fabric.call("on_train_epoch_end", epoch=1)
         assert module.ended == 1
@@ -99,13 +96,12 @@ class TestCallbacks:
 
 class TestLoggers:
     def test_a_module_of_lightlib_logs_at_once(self):
-        class Logs(Net):
-            def training_step(self, batch, batch_idx):
-                self.log("loss", torch.tensor(batch_idx / 2), sync_dist=True)
-                self.log_dict({"bar": 1}, logger=False, prog_bar=True)
+        def training_step(self, batch, batch_idx):
+            self.log("loss", torch.tensor(batch_idx / 2), sync_dist=True)
+            self.log_dict({"bar": 1}, logger=False, prog_bar=True)
 
         rows = Rows()
-        model = fabric_of(loggers=rows).setup(Logs())
+        model = fabric_of(loggers=rows).setup(with_methods(Net, training_step))
         model.training_step(None, 1)
         assert rows.rows == [(None, {"loss": 0.5})]
 
@@ -154,18 +150,17 @@ class TestLoggers:
 
 class TestMethodsOfModules:
     def test_a_manual_step_equals_plain_torch(self):
-        class Manual(Net):
-            def training_step(self, batch, batch_idx):
-                optimizer = self.optimizers()
-                with self.toggled_optimizer(optimizer):
-                    self.manual_backward(self.net(batch).square().sum())
-                self.clip_gradients(optimizer, 0.25, "norm")
-                optimizer.step()
-                optimizer.zero_grad()
-                return self.all_gather(torch.tensor(batch_idx))
+        def training_step(self, batch, batch_idx):
+            optimizer = self.optimizers()
+            with self.toggled_optimizer(optimizer):
+                self.manual_backward(self.net(batch).square().sum())
+            self.clip_gradients(optimizer, 0.25, "norm")
+            optimizer.step()
+            optimizer.zero_grad()
+            return self.all_gather(torch.tensor(batch_idx))
 
         torch.manual_seed(1)
-        module = Manual()
+        module = with_methods(Net, training_step)
         plain = copy.deepcopy(module)
         fabric = fabric_of()
         model, _ = fabric.setup(module, torch.optim.SGD(module.parameters(), lr=0.1))

@@ -19,6 +19,7 @@ from lightlib.loggers import Fanout, JSONLLogger
 from lightlib.report import LightlibWarning, rank_zero_only
 from lightlib.testing import check_logger
 from tests.processes import programs
+from tests.runs.modules import LogsLoss
 from tests.runs.plain import QUIET, Net, loader
 
 
@@ -159,14 +160,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_the_losses_are_those_of_a_plain_loop(tmp_path):
-    class Logs(Net):
-        def training_step(self, batch, batch_idx):
-            loss = super().training_step(batch, batch_idx)
-            self.log("loss", loss)
-            return loss
-
     torch.manual_seed(1)
-    model, data = Logs(), loader(20)
+    model, data = LogsLoss(), loader(20)
     plain = Net()
     plain.load_state_dict(model.state_dict())
     (optimizer,) = [plain.configure_optimizers()]

@@ -20,7 +20,7 @@ from lightlib.loggers import CometLogger, CSVLogger, DummyLogger, JSONLLogger, L
 from lightlib.loggers.media import Audio, Figure, Histogram, Image, Table, Text
 from lightlib.report import LightlibWarning, rank_zero_only
 from tests.processes.ranks import ranks
-from tests.runs.plain import QUIET, Net, loader
+from tests.runs.plain import QUIET, Net, loader, with_methods
 
 PIXELS = torch.arange(60, dtype=torch.uint8).reshape(3, 4, 5)
 
@@ -149,13 +149,10 @@ def test_without_loggers_or_a_run_nothing_happens():
 
 
 def test_the_sanity_check_records_nothing(tmp_path):
-    class Validates(Net):
-        def validation_step(self, batch, batch_idx):
-            self.trainer.log_media("note", Text("x"))
-
+    validates = with_methods(validation_step=lambda self, batch, batch_idx: self.trainer.log_media("note", Text("x")))
     logger = CSVLogger(tmp_path)
     settings = {**QUIET, "logger": logger, "num_sanity_val_steps": 1, "max_epochs": 1}
-    Trainer(**settings).fit(Validates(), loader(8), loader(4))
+    Trainer(**settings).fit(validates, loader(8), loader(4))
     assert [path.name for path in Path(logger.log_dir, "media", "note").iterdir()] == ["00000002.txt"]
 
 
@@ -180,11 +177,9 @@ def test_with_two_processes_those_of_rank_zero_are_recorded(tmp_path):
     assert file.read_text() == "rank 0"
 
 
-class Ranked(Net):
-    def on_train_epoch_end(self):
-        self.trainer.log_media("note", Text(f"rank {self.global_rank}"))
-
-
 def _of_each_rank(rank, folder):
     settings = {**QUIET, "logger": CSVLogger(folder), "devices": 2, "strategy": "ddp", "max_epochs": 1}
-    Trainer(**settings).fit(Ranked(), loader(8))
+    Trainer(**settings).fit(
+        with_methods(on_train_epoch_end=lambda self: self.trainer.log_media("note", Text(f"rank {self.global_rank}"))),
+        loader(8),
+    )

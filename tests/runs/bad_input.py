@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightlib import report
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from tests.runs import quiet
+from tests.runs import plain, quiet
 
 QUIET = quiet.QUIET | {"max_epochs": 1}
 
@@ -49,9 +49,9 @@ class Validated(Net):
         self.log("val_loss", self.loss(batch))
 
 
-def with_methods(base=Net, **methods):
-    """Return a module of a class named Given, with these methods in place of those of `base`."""
-    return type("Given", (base,), methods)()
+def with_methods(base=Net, *functions, **methods):
+    """Return a module with these methods, as `plain.with_methods` does."""
+    return plain.with_methods(base, *functions, **methods)
 
 
 def trainer(**arguments):

@@ -61,14 +61,14 @@ class Manual(Net):
     """Optimizes by hand, with each of its optimizers in turn.
 
     Args:
+        configure: Gets the parameters and returns the result of configure_optimizers.
         before_step: Called with the module and the optimizer before each step.
-        arguments: Those of `Net`.
     """
 
     automatic_optimization = False
 
-    def __init__(self, before_step=lambda module, optimizer: None, **arguments):
-        super().__init__(**arguments)
+    def __init__(self, configure=sgd, before_step=lambda module, optimizer: None):
+        super().__init__(configure)
         self.before_step = before_step
 
     def training_step(self, batch, batch_idx):

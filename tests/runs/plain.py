@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import wraps
+
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -101,6 +103,49 @@ class Net(Module):
 
     def configure_optimizers(self):
         return self.configure(self.parameters())
+
+
+def subclass(base=Net, *functions, **methods):
+    """Return a subclass of `base` named Given with these methods; `functions` have the names of theirs."""
+    return type("Given", (base,), {function.__name__: function for function in functions} | methods)
+
+
+def with_methods(base=Net, *functions, **methods):
+    """Return a module of a `subclass`; if `base` is a module, it is that one."""
+    if isinstance(base, type):
+        return subclass(base, *functions, **methods)()
+    base.__class__ = subclass(type(base), *functions, **methods)
+    return base
+
+
+def calling(base=Net, *functions, **methods):
+    """Return a module like `with_methods`, which calls each of these before the method that it would replace."""
+    kind = base if isinstance(base, type) else type(base)
+
+    def both(name, first):
+        @wraps(first)
+        def method(self, *args, **kwargs):
+            first(self, *args, **kwargs)
+            return getattr(kind, name)(self, *args, **kwargs)
+
+        return method
+
+    methods |= {function.__name__: function for function in functions}
+    return with_methods(base, **{name: both(name, first) for name, first in methods.items()})
+
+
+def by_closure(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+    """An `optimizer_step` that gives the closure to the optimizer."""
+    optimizer.step(closure=optimizer_closure)
+
+
+def raising(error):
+    """Return a method that raises this error."""
+
+    def method(*args, **kwargs):
+        raise error
+
+    return method
 
 
 def quiet_trainer(**arguments):

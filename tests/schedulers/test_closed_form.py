@@ -22,7 +22,7 @@ from lightlib.schedulers import (
     PolynomialWarmupLR,
     WarmupStableDecayLR,
 )
-from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights, with_methods
 
 BASES = (0.8, 0.2)
 
@@ -143,13 +143,12 @@ def test_the_length_is_that_of_the_run():
 
 @pytest.mark.filterwarnings("ignore:LinearWarmupLR is built for 4 steps .* it continues after its end")
 def test_one_that_begins_later_leaves_the_rate_until_then():
-    class Recorded(Net):
-        def on_train_batch_start(self, batch, batch_idx):
-            found.append(self.optimizers().param_groups[0]["lr"])
+    def on_train_batch_start(self, batch, batch_idx):
+        found.append(self.optimizers().param_groups[0]["lr"])
 
     found = []
     config = {"scheduler": partial(LinearWarmupLR, total_steps=4, warmup_steps=2), "interval": "step", "begin": 2}
-    quiet_trainer().fit(Recorded(lambda p: ([SGD(p, lr=0.8)], [config])), batches(7))
+    quiet_trainer().fit(with_methods(Net(lambda p: ([SGD(p, lr=0.8)], [config])), on_train_batch_start), batches(7))
     assert found == pytest.approx([0.8, 0.8, 0.8, 0.8, 0.8, 0.4, 0.0])
 
 

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, ReduceLROnPlat
 from lightlib.callbacks import LearningRateMonitor
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.schedulers import LinearWarmupLR, ParamScheduler
-from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights, with_methods
 
 
 class Momentum(Net):
@@ -84,17 +84,13 @@ def test_each_group_has_its_own_value():
 
 
 def test_one_that_reads_a_metric():
-    class Logs(Net):
-        def on_train_epoch_end(self):
-            self.log("m", 1.0)
+    def configure_optimizers(self):
+        optimizer = SGD(self.parameters(), lr=0.1, momentum=0.8)
+        moved = ParamScheduler(optimizer, "momentum", partial(ReduceLROnPlateau, patience=0, factor=0.5))
+        config = {"scheduler": moved, "reduce_on_plateau": True, "monitor": "m"}
+        return {"optimizer": optimizer, "lr_scheduler": config}
 
-        def configure_optimizers(self):
-            optimizer = SGD(self.parameters(), lr=0.1, momentum=0.8)
-            moved = ParamScheduler(optimizer, "momentum", partial(ReduceLROnPlateau, patience=0, factor=0.5))
-            config = {"scheduler": moved, "reduce_on_plateau": True, "monitor": "m"}
-            return {"optimizer": optimizer, "lr_scheduler": config}
-
-    module = Logs()
+    module = with_methods(Net, configure_optimizers, on_train_epoch_end=lambda self: self.log("m", 1.0))
     quiet_trainer(max_epochs=3).fit(module, batches(1))
     assert module.optimizers().param_groups[0]["momentum"] == pytest.approx(0.2)
 

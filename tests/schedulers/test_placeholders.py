@@ -20,7 +20,7 @@ from lightlib.schedulers import (
     Placeholder,
 )
 from lightlib.schedulers.placeholders import expression, resolved
-from tests.runs.plain import Net, Unsized, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, Unsized, batches, network, quiet_trainer, same_weights, with_methods
 
 NUMBERS = {"NUM_EPOCHS": 3, "UPDATE_STEPS_PER_EPOCH": 4}.get
 
@@ -135,11 +135,6 @@ class Seen(Net):
 EVERY = (NUM_EPOCHS, UPDATE_STEPS_PER_EPOCH, TOTAL_UPDATE_STEPS, TRAIN_DATALOADER_LEN, EVAL_DATALOADER_LEN)
 
 
-class Validated(Seen):
-    def validation_step(self, batch, batch_idx):
-        pass
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -150,7 +145,7 @@ class Validated(Seen):
     ],
 )
 def test_every_number(arguments, expected):
-    module = Validated(*EVERY)
+    module = with_methods(Seen(*EVERY), validation_step=lambda self, *_: None)
     quiet_trainer(**arguments).fit(module, batches(10), batches(5))
     assert module.seen == expected
 
@@ -171,12 +166,11 @@ def test_epochs_by_steps_equal_epochs():
     """StepLR(7 * n) by step has the rates of StepLR(7) by epoch at the ends of epochs."""
 
     def rates(configure):
-        class Watched(Net):
-            def on_train_epoch_start(self):
-                found.append(self.optimizers().param_groups[0]["lr"])
+        def on_train_epoch_start(self):
+            found.append(self.optimizers().param_groups[0]["lr"])
 
         found = []
-        quiet_trainer(max_epochs=9).fit(Watched(configure), batches(3))
+        quiet_trainer(max_epochs=9).fit(with_methods(Net(configure), on_train_epoch_start), batches(3))
         return found
 
     by_step = rates(sgd_with(partial(StepLR, step_size=UPDATE_STEPS_PER_EPOCH * 7)))

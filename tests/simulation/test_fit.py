@@ -15,6 +15,7 @@ from lightlib.simulation.fit import SimulationError, measure, simulate
 from lightlib.simulation.mailbox import Mailbox, NotSentError
 from lightlib.strategies.single import SingleDeviceStrategy
 from tests.processes.ranks import ranks
+from tests.runs.plain import with_methods
 from tests.simulation.counted import STRATEGIES, count, set_up
 from tests.simulation.models import MODELS, decoder, mlp
 
@@ -173,16 +174,14 @@ def test_a_module_that_builds_itself_late():
     assert simulate(Late(), torch.ones(4, 32), SingleDeviceStrategy()).amounts.parameters == 264
 
 
-class Reads(Plain):
+def test_a_step_that_reads_a_value_is_named_with_its_line():
     def training_step(self, batch, batch_idx):
         if self.layer(batch).mean() > 0:  # this line
             return self.layer(batch).sum()
         return self.layer(batch).mean()
 
-
-def test_a_step_that_reads_a_value_is_named_with_its_line():
     with pytest.raises(SimulationError, match=r"test_fit\.py:\d+ needs a value") as caught:
-        simulate(Reads(), torch.ones(4, 32), SingleDeviceStrategy())
+        simulate(with_methods(Plain, training_step), torch.ones(4, 32), SingleDeviceStrategy())
     line = int(str(caught.value).partition("test_fit.py:")[2].partition(" ")[0])
     with open(__file__, encoding="utf-8") as file:
         assert "# this line" in file.readlines()[line - 1]

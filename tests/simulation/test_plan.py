@@ -16,6 +16,7 @@ from lightlib.simulation.candidates import candidates
 from lightlib.simulation.fit import simulate
 from lightlib.strategies import MeshStrategy
 from lightlib.strategies.single import SingleDeviceStrategy
+from tests.runs.plain import with_methods
 from tests.simulation.models import decoder, mlp, recurrent
 
 
@@ -190,15 +191,13 @@ class Wrong(Reads):
 CONSTANT = torch.ones(2)
 
 
-class Constant(Reads):
-    """Uses a tensor of its file, and draws random numbers."""
-
+def test_constants_and_dropout():
     def training_step(self, batch, batch_idx):
         return (nn.functional.dropout(self.layer(batch)) * CONSTANT).sum()
 
-
-def test_constants_and_dropout():
-    found = plan(Constant(), torch.ones(4, 32), devices=2, memory=10**9, strategies=["ddp", "fsdp"])
+    found = plan(
+        with_methods(Reads, training_step), torch.ones(4, 32), devices=2, memory=10**9, strategies=["ddp", "fsdp"]
+    )
     assert not found.obstacle
     assert {row.refused for row in found.rows[:2]} == {""}
 

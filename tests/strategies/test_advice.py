@@ -14,16 +14,14 @@ from lightlib.report import PossibleUserWarning
 from lightlib.strategies import DDPStrategy, SingleDeviceStrategy, advise
 from tests.runs import plain
 from tests.runs.modules import Regression
-from tests.runs.plain import batches, momentum, quiet_trainer, sgd
+from tests.runs.plain import batches, momentum, quiet_trainer, raising, sgd, with_methods
 
 ADAMW = torch.optim.AdamW
 
 
-class Net(Regression):
+def thousand(configure=ADAMW):
     """1000 parameters of 4 bytes."""
-
-    def __init__(self, configure=ADAMW):
-        super().__init__(nn.Linear(99, 10), configure)
+    return Regression(nn.Linear(99, 10), configure)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +43,7 @@ class Net(Regression):
     ],
 )
 def test_the_table(devices, memory, configure, strategy, fits, words):
-    found = advise(Net(configure), devices, memory)
+    found = advise(thousand(configure), devices, memory)
     assert (found.strategy, found.fits) == (strategy, fits)
     assert words in found.reason
 
@@ -57,28 +55,24 @@ def test_optimizers_in_every_form():
         scheduler = torch.optim.lr_scheduler.StepLR(scheduled, 1)
         return [{"optimizer": torch.optim.SGD([one], lr=0.1)}, {"optimizer": scheduled, "lr_scheduler": scheduler}]
 
-    assert advise(Net(several), 2, 9_000).strategy == "ddp"
-    net = Net()
+    assert advise(thousand(several), 2, 9_000).strategy == "ddp"
+    net = thousand()
     assert advise(net, 2, 9_000, optimizers=[sgd(net.parameters())]).strategy == "ddp"
     assert advise(net, 2, 9_000, optimizers=[ADAMW(net.parameters())]).strategy == "fsdp"
 
 
 def test_an_optimizer_that_cannot_be_made_counts_as_adamw():
-    class Needs(Net):
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1 / self.trainer.max_epochs)
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1 / self.trainer.max_epochs)
 
-    assert "optimizer state (as AdamW's) need 16.0 kB" in advise(Needs(), 2, 9_000).reason
-
-    class Uncopied(Net):
-        def __deepcopy__(self, memo):
-            raise TypeError("no")
-
-    assert "as AdamW's" in advise(Uncopied(), 2, 9_000).reason
+    reason = advise(with_methods(thousand(), configure_optimizers), 2, 9_000).reason
+    assert "optimizer state (as AdamW's) need 16.0 kB" in reason
+    uncopied = with_methods(thousand(), __deepcopy__=raising(TypeError("no")))
+    assert "as AdamW's" in advise(uncopied, 2, 9_000).reason
 
 
 def test_the_module_is_left_alone():
-    net = Net(momentum)
+    net = thousand(momentum)
     before = copy.deepcopy(net.state_dict())
     state = torch.get_rng_state()
     advise(net, 2, 9_000)
@@ -88,13 +82,13 @@ def test_the_module_is_left_alone():
 
 
 def test_frozen_parameters_and_other_dtypes():
-    net = Net()
+    net = thousand()
     net.net.weight.requires_grad = False  # 990 of the 1000
     assert "need 4.12 kB, and" in advise(net, 2, 1_000_000).reason
-    assert "need 8.00 kB, and" in advise(Net(), 2, 1_000_000, param_dtype=torch.bfloat16).reason
-    assert "optimizer state need 4.00 kB" in advise(Net(sgd), 2, 6_000, param_dtype=torch.bfloat16).reason
+    assert "need 8.00 kB, and" in advise(thousand(), 2, 1_000_000, param_dtype=torch.bfloat16).reason
+    assert "optimizer state need 4.00 kB" in advise(thousand(sgd), 2, 6_000, param_dtype=torch.bfloat16).reason
     with torch.device("meta"):
-        assert "need 16.0 kB, and" in advise(Net(), 2, 1_000_000).reason
+        assert "need 16.0 kB, and" in advise(thousand(), 2, 1_000_000).reason
 
 
 @pytest.mark.parametrize(
@@ -108,7 +102,7 @@ def test_frozen_parameters_and_other_dtypes():
 )
 def test_what_is_refused(devices, memory, error, text):
     with pytest.raises(error, match=text):
-        advise(Net(), devices, memory)
+        advise(thousand(), devices, memory)
 
 
 def test_on_a_cpu_the_number_decides_and_nothing_is_logged(caplog):

@@ -23,6 +23,7 @@ from lightlib.strategies.deepspeed.deepspeed_strategy import DeepSpeedStrategy
 from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
 from lightlib.strategies.group.collectives import SingleProcess
 from tests.runs.modules import Regression
+from tests.runs.plain import by_closure, subclass, with_methods
 from tests.runs.quiet import QUIET
 
 
@@ -351,24 +352,22 @@ def test_steps_that_the_engine_skips_are_not_counted(calls: list[Any]) -> None:
 
 
 def test_weights_of_losses_reach_the_engine_as_a_loss_scale(calls: list[Any]) -> None:
-    class Weighted(Net):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            loss = self.net(batch[0]).square()
-            return {"loss": loss.sum(), "weight": float(batch_idx + 1)}
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = self.net(batch[0]).square()
+        return {"loss": loss.sum(), "weight": float(batch_idx + 1)}
 
     run = trainer(accumulate_grad_batches=3)
-    run.fit(Weighted(), loader())
+    run.fit(with_methods(Net, training_step), loader())
     # divided by the first weight, 1, at once; by the sum, 6, in the end
     assert calls[-2:] == [("override_loss_scale", pytest.approx(6.0)), ("step", 0.0)]
     assert run.strategy._engine.optimizer.custom_loss_scaler is False
 
 
 def test_an_evaluation_alone_needs_no_engine(calls: list[Any]) -> None:
-    class Evaluated(Net):
-        def validation_step(self, batch: Any, batch_idx: int) -> None:
-            self.log("loss", self.net(batch[0]).square().mean())
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("loss", self.net(batch[0]).square().mean())
 
-    assert trainer().validate(Evaluated(), loader(), verbose=False)[0]["loss"] > 0
+    assert trainer().validate(with_methods(Net, validation_step), loader(), verbose=False)[0]["loss"] > 0
     assert calls == []
 
 
@@ -384,44 +383,25 @@ def test_a_second_fit_builds_a_new_engine(calls: list[Any]) -> None:
 
 
 def test_optimizer_step_of_the_users_is_called_with_a_closure(calls: list[Any]) -> None:
-    class Warm(Net):
-        def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
-            optimizer.step(closure=optimizer_closure)
-
     run = trainer()
-    run.fit(Warm(), loader())
+    run.fit(with_methods(Net, optimizer_step=by_closure), loader())
     assert calls[1:6] == ["zero_grad", ("boundary", True), "forward", "backward", ("step", 0.0)]
     assert run.global_step == 3
-
-
-class Manual(Net):
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-
-
-class OwnBackward(Net):
-    def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()
-
-
-class Several(Net):
-    def configure_optimizers(self) -> Any:
-        return [torch.optim.SGD([p], lr=0.1) for p in self.parameters()]
-
-
-class Lbfgs(Net):
-    def configure_optimizers(self) -> Any:
-        return torch.optim.LBFGS(self.parameters())
 
 
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (Manual, "Manual has automatic_optimization=False"),
-        (OwnBackward, "OwnBackward has a `backward` of its own"),
-        (Several, "returned several optimizers"),
-        (Lbfgs, "LBFGS evaluates the loss several times"),
+        (subclass(Net, automatic_optimization=False), "Given has automatic_optimization=False"),
+        (subclass(Net, backward=lambda self, loss: loss.backward()), "Given has a `backward` of its own"),
+        (
+            subclass(Net, configure_optimizers=lambda self: [torch.optim.SGD([p], lr=0.1) for p in self.parameters()]),
+            "returned several optimizers",
+        ),
+        (
+            subclass(Net, configure_optimizers=lambda self: torch.optim.LBFGS(self.parameters())),
+            "LBFGS evaluates the loss several times",
+        ),
     ],
 )
 def test_what_the_engine_cannot_do_is_refused(calls: list[Any], kind: type[Net], text: str) -> None:

@@ -15,6 +15,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.tuner import Tuner
 from lightlib.tuner.batch_size_finder import search
 from tests.runs import plain
+from tests.runs.plain import with_methods
 from tests.tuner.nets import LIMIT, QUIET, Loads, Net, Small, outcome
 
 
@@ -111,10 +112,8 @@ def test_the_size_of_a_data_module_and_of_an_evaluation():
 
 
 def test_other_errors_end_the_search():
-    class Wrong(Small):
-        error = RuntimeError("shapes cannot be multiplied")
 
-    module = Wrong()
+    module = with_methods(Small, error=RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         Tuner(L.Trainer(**QUIET)).scale_batch_size(module)
     assert module.batch_size == 4

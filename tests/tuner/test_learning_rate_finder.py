@@ -15,6 +15,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.tuner import Tuner
 from lightlib.tuner.lr_curve import LRFinder
 from tests.runs import plain
+from tests.runs.plain import with_methods
 from tests.tuner.nets import QUIET, Net, outcome
 
 # Tuner.lr_find of Lightning 2.6.6 with the module, the data and the arguments of `test_lightnings_numbers`.
@@ -76,14 +77,10 @@ def test_it_stops_at_a_loss_beyond_the_threshold():
     assert (curve.results["lr"], curve.results["loss"]) == (lrs, losses)
 
 
-class Recorded(Net):
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), self.lr)
-
-
 @pytest.mark.parametrize("mode", ["exponential", "linear"])
 def test_lightnings_numbers(mode):
-    data, module = DataLoader(TensorDataset(*plain.samples(40)), batch_size=4), Recorded()
+    data = DataLoader(TensorDataset(*plain.samples(40)), batch_size=4)
+    module = with_methods(Net, configure_optimizers=lambda self: torch.optim.SGD(self.parameters(), self.lr))
     curve = Tuner(L.Trainer(**QUIET, max_epochs=100)).lr_find(
         module, data, mode=mode, min_lr=1e-4, max_lr=50.0 if mode == "exponential" else 1.0, num_training=60
     )
@@ -154,12 +151,11 @@ def test_a_resumed_run_does_not_search_again(monkeypatch):
 
 
 def test_an_error_in_the_search_leaves_everything_as_it_was():
-    class Fails(Net):
-        def on_train_batch_start(self, batch, batch_idx):
-            if self.trainer.global_step == 5 and len(self.seen) == 5:
-                raise RuntimeError("in the search")
+    def on_train_batch_start(self, batch, batch_idx):
+        if self.trainer.global_step == 5 and len(self.seen) == 5:
+            raise RuntimeError("in the search")
 
-    module, finder = Fails(), LearningRateFinder(num_training_steps=15)
+    module, finder = with_methods(Net, on_train_batch_start), LearningRateFinder(num_training_steps=15)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     state = torch.get_rng_state()
     with pytest.raises(RuntimeError, match="in the search"):
@@ -242,15 +238,8 @@ def test_bad_runs():
             super().__init__()
             del self.lr
 
-    class Two(Net):
-        def configure_optimizers(self):
-            return [torch.optim.SGD(self.net[i].parameters(), 0.1) for i in (0, 3)]
-
-    class Manual(Net):
-        automatic_optimization = False
-
-        def training_step(self, batch, batch_idx):
-            pass
+    def configure_optimizers(self):
+        return [torch.optim.SGD(self.net[i].parameters(), 0.1) for i in (0, 3)]
 
     def find(module, **arguments):
         return Tuner(L.Trainer(**QUIET, max_epochs=1)).lr_find(module, plain.batches(5), num_training=5, **arguments)
@@ -260,9 +249,9 @@ def test_bad_runs():
     with pytest.raises(MisconfigurationException, match=r"looked for `rate` in Net"):
         find(Net(), attr_name="rate")
     with pytest.raises(MisconfigurationException, match="with 2 optimizers"):
-        find(Two())
-    with pytest.raises(MisconfigurationException, match="Manual, which steps its optimizers itself"):
-        find(Manual())
+        find(with_methods(Net, configure_optimizers))
+    with pytest.raises(MisconfigurationException, match="Given, which steps its optimizers itself"):
+        find(with_methods(Net, automatic_optimization=False, training_step=lambda self, batch, batch_idx: None))
     with pytest.raises(MisconfigurationException, match="method='validate'"):
         find(Net(), method="validate")
     with pytest.raises(MisconfigurationException, match="dataloaders with method='fit'"):

@@ -86,7 +86,7 @@ class TestNumbers:
         assert metrics["val_loss"] == module.validated[0]
 
     def test_in_manual_optimization(self):
-        modules = Manual(configure=AdamWScheduleFree), PlainNet(AdamWScheduleFree)
+        modules = Manual(AdamWScheduleFree), PlainNet(AdamWScheduleFree)
         for module in modules:
             quiet_trainer(max_epochs=2).fit(module, batches(6))
         assert same_weights(*modules)

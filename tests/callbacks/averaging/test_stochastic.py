@@ -16,6 +16,7 @@ from lightlib.callbacks import ModelCheckpoint, StochasticWeightAveraging, Weigh
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.strategies import DeepSpeedStrategy
 from tests.callbacks.averaging.plain_loop import QUIET, Net, data
+from tests.runs.plain import with_methods
 from tests.runs.saves_at import SavesAt
 
 EPOCHS, STEPS = 5, 6
@@ -175,11 +176,7 @@ class TestPass:
         assert torch.equal(before.rng, after.rng)
 
     def test_keeps_the_momentum_and_norms_in_eval_mode(self):
-        class Frozen(Scheduled):
-            def on_train_epoch_start(self):
-                self.net[1].eval()
-
-        module = fit(swa(), module=Frozen())
+        module = fit(swa(), module=with_methods(Scheduled, on_train_epoch_start=lambda self: self.net[1].eval()))
         assert module.net[1].momentum == 0.1
         assert torch.equal(module.net[1].running_mean, torch.zeros(6))
 
@@ -264,12 +261,6 @@ class Two(Net):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2) for _ in range(2)]
 
 
-class Manual(Net):
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-
-
 class Groups(Net):
     def configure_optimizers(self):
         return torch.optim.SGD([{"params": self.net[0].parameters()}, {"params": self.net[3].parameters()}], 0.1)
@@ -292,7 +283,11 @@ class TestWrongArguments:
             (lambda: swa(device=0), ArgumentTypeError, "device=0"),
             (lambda: fit(swa(), WeightAveraging()), MisconfigurationException, "two callbacks that put other weights"),
             (lambda: fit(swa(), module=Two()), MisconfigurationException, "got 2 schedules"),
-            (lambda: fit(swa(), module=Manual()), MisconfigurationException, "automatic_optimization = False"),
+            (
+                lambda: fit(swa(), module=with_methods(Net, automatic_optimization=False)),
+                MisconfigurationException,
+                "automatic_optimization = False",
+            ),
             (lambda: fit(swa(swa_lrs=[0.1]), module=Groups()), MisconfigurationException, "2 parameter groups"),
             (lambda: fit(swa(0.5), epochs=-1), MisconfigurationException, "max_epochs=-1"),
         ],

@@ -13,6 +13,7 @@ from lightlib.callbacks import EMAWeightAveraging, ModelCheckpoint, WeightAverag
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies import DeepSpeedStrategy
 from tests.callbacks.averaging.plain_loop import QUIET, Net, data, plain
+from tests.runs.plain import raising, with_methods
 
 
 def fit(*callbacks, epochs=2, module=None, **arguments):
@@ -174,11 +175,7 @@ def test_a_strategy_that_trains_copies_of_the_parameters_is_refused():
 
 
 def test_an_exception_in_validation_leaves_the_trained_weights():
-    class Fails(Net):
-        def validation_step(self, batch, batch_idx):
-            raise ValueError("no")
-
-    module = Fails()
+    module = with_methods(Net, validation_step=raising(ValueError("no")))
     with pytest.raises(ValueError, match="no"):
         fit(EMAWeightAveraging(decay=0.9), module=module)
     trained, _, _ = plain(each_step, epochs=1)

@@ -10,7 +10,7 @@ from lightlib.callbacks import ChannelsLast, LambdaCallback
 from lightlib.errors import MisconfigurationException
 from lightlib.transforms import to_channels_last
 from tests.callbacks.memory.images import Net, by_hand, data, fit, network
-from tests.runs.plain import quiet_trainer, same_weights
+from tests.runs.plain import quiet_trainer, same_weights, subclass
 
 
 def in_format(module):
@@ -45,11 +45,8 @@ def test_batches_of_evaluations_and_the_next_run():
 
 
 def test_a_method_of_the_user_that_moves_batches_is_called():
-    class Moves(Net):
-        def transfer_batch_to_device(self, batch, device, dataloader_idx):
-            return batch[0] * 2, batch[1]
-
-    module, plain = Moves(), Moves()
+    moves = subclass(Net, transfer_batch_to_device=lambda self, batch, *_: (batch[0] * 2, batch[1]))
+    module, plain = moves(), moves()
     fit(module, callbacks=[ChannelsLast()])
     fit(plain)
     assert module.formats == [True] * 6

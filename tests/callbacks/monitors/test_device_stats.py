@@ -14,7 +14,7 @@ from lightlib.callbacks import DeviceStatsMonitor, History, LambdaCallback
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import Logger
 from lightlib.report import LightlibWarning
-from tests.runs.plain import Net, batches
+from tests.runs.plain import Net, batches, subclass
 from tests.runs.quiet import QUIET
 
 
@@ -58,20 +58,14 @@ def test_every_batch_of_a_step_that_is_due_is_logged_while_accumulating(stats):
 
 
 def test_evaluations_log_every_second_batch(stats):
-    class Evaluated(Net):
-        def test_step(self, batch, batch_idx):
-            pass
-
-        def validation_step(self, batch, batch_idx):
-            pass
-
+    evaluated = subclass(test_step=lambda self, *_: None, validation_step=lambda self, *_: None)
     trainer, logger = fit(DeviceStatsMonitor())
-    trainer.fit(Evaluated(), batches(1), batches(3))
+    trainer.fit(evaluated(), batches(1), batches(3))
     assert [name.split(".")[1] for _, name in logger.rows if "validation" in name] == [
         "on_validation_batch_start/cpu_percent",
         "on_validation_batch_end/cpu_percent",
     ] * 2  # in the sanity check and after the epoch
-    trainer.test(Evaluated(), batches(2))
+    trainer.test(evaluated(), batches(2))
     assert sum("on_test_batch" in name for _, name in logger.rows) == 2
 
 

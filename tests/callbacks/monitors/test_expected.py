@@ -14,7 +14,7 @@ from lightlib.callbacks.monitors.expected import UnexpectedMetricsError
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, UnknownNameError
 from tests.processes.ranks import ranks
 from tests.runs.modules import LogsLoss, Validated
-from tests.runs.plain import QUIET, Net, batches, quiet_trainer
+from tests.runs.plain import QUIET, Net, batches, calling, quiet_trainer, with_methods
 
 
 class Logs(LogsLoss, Validated):
@@ -60,12 +60,9 @@ def test_each_metric_that_differs_is_named():
 
 
 def test_a_metric_that_is_nan_fails():
-    class Nan(Logs):
-        def validation_step(self, batch, batch_idx):
-            self.log("val_loss", math.nan)
-
+    nan = with_methods(Logs, validation_step=lambda self, batch, batch_idx: self.log("val_loss", math.nan))
     with pytest.raises(UnexpectedMetricsError, match=r"val_loss: nan, expected 1 \(is not finite"):
-        quiet_trainer(callbacks=[ExpectedMetrics({"val_loss": 1.0}, rtol=1e9)]).fit(Nan(), batches(1), batches(1))
+        quiet_trainer(callbacks=[ExpectedMetrics({"val_loss": 1.0}, rtol=1e9)]).fit(nan, batches(1), batches(1))
 
 
 @pytest.mark.parametrize(("verb", "name"), [("validate", "val_loss"), ("test", "test_loss")])
@@ -81,15 +78,13 @@ def test_other_stages(verb, name):
 
 
 def on_two(rank):
-    class Own(Net):
-        def training_step(self, batch, batch_idx):
-            self.log("rank", float(rank), on_step=False, on_epoch=True)
-            return super().training_step(batch, batch_idx)
-
+    own = calling(
+        training_step=lambda self, batch, batch_idx: self.log("rank", float(rank), on_step=False, on_epoch=True)
+    )
     settings = QUIET | {"devices": 2, "strategy": "ddp", "max_epochs": 1}
     trainer = L.Trainer(**settings, callbacks=[ExpectedMetrics({"rank": 9.0})])
     try:
-        trainer.fit(Own(), batches(4))
+        trainer.fit(own, batches(4))
     except LightlibError as error:
         return type(error).__name__, str(error)
     return None

@@ -10,7 +10,7 @@ from lightlib.callbacks.monitors import step_clock, throughput_monitor
 from lightlib.core.trainer import Trainer
 from lightlib.data import train
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from tests.runs.plain import QUIET, Net, Rows, batches, same_weights
+from tests.runs.plain import QUIET, Net, Rows, batches, raising, same_weights, with_methods
 from tests.runs.saves_at import SavesAt
 
 OF_A_SAMPLE = 2 * (6 * 8 + 8 * 3)  # of the network's two layers
@@ -188,23 +188,19 @@ def test_counted_operations_and_the_same_weights(clock, monkeypatch):
 
 
 def test_the_modules_own_number_is_used(clock):
-    class Knows(Slow):
-        def setup(self, stage):
-            self.flops_per_batch = 300
+    def setup(self, stage):
+        self.flops_per_batch = 300
 
     monitor = ThroughputMonitor(samples, window_size=2, count_flops=True)
-    _, rows = fit(monitor, Knows(clock), Data(clock, 3), log_every_n_steps=2)
+    _, rows = fit(monitor, with_methods(Slow(clock), setup), Data(clock, 3), log_every_n_steps=2)
     assert rows[-1][1]["train/device/flops_per_sec"] == 300 / BATCH
     assert monitor.state_dict()["counted"] == {}
 
 
 def test_a_batch_that_fails_leaves_no_counter_on(clock):
-    class Fails(Slow):
-        def training_step(self, batch, batch_idx):
-            raise RuntimeError("bad batch")
-
+    fails = with_methods(Slow(clock), training_step=raising(RuntimeError("bad batch")))
     with pytest.raises(RuntimeError, match="bad batch"):
-        fit(ThroughputMonitor(samples, count_flops=True), Fails(clock), Data(clock, 2))
+        fit(ThroughputMonitor(samples, count_flops=True), fails, Data(clock, 2))
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
 
 

@@ -12,7 +12,7 @@ from lightlib.callbacks import MetricPrinter
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.runs.modules import Validated
-from tests.runs.plain import QUIET, Net, loader
+from tests.runs.plain import QUIET, Net, calling, loader, with_methods
 from tests.runs.saves_at import SavesAt
 
 NUMBER = r"-?\d+\.\d{4}"
@@ -165,12 +165,10 @@ def test_the_remaining_time_falls(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("lightlib.callbacks.records.metric_printer.monotonic", lambda: now[0])
 
-    class Slow(Two):
-        def training_step(self, batch, batch_idx):
-            now[0] += 10
-            return super().training_step(batch, batch_idx)
+    def training_step(self, batch, batch_idx):
+        now[0] += 10
 
-    lines = lines_of(capsys, MetricPrinter(), Slow(), loader(100))
+    lines = lines_of(capsys, MetricPrinter(), calling(Two, training_step), loader(100))
     found = parsed([line for line in lines if "eta" in line])
     assert [match[4] for match in found] == ["00:06:40", "00:05:00", "00:02:30", "00:00:50"]
     assert "time: 10.0000  data_time" in lines[0]
@@ -192,11 +190,8 @@ def test_a_resumed_run_prints_the_same_values(capsys, tmp_path):
 
 
 def test_small_values_keep_their_digits(capsys):
-    class Small(Net):
-        def training_step(self, batch, batch_idx):
-            return super().training_step(batch, batch_idx) * 1e-6
-
-    (line,) = lines_of(capsys, MetricPrinter(digits=2), Small(), loader(40), max_epochs=1)
+    small = with_methods(training_step=lambda self, batch, batch_idx: self.loss(batch) * 1e-6)
+    (line,) = lines_of(capsys, MetricPrinter(digits=2), small, loader(40), max_epochs=1)
     assert re.search(r"loss: \d\.\d\de-0[67]$", line), line
 
 

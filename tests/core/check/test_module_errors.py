@@ -254,12 +254,11 @@ class TestSteps:
         assert module.steps == 4
 
     def test_no_batch(self):
-        class Given(Net):
-            def training_step(self):
-                pass
+        def training_step(self):
+            pass
 
         error = (WRONG, "Given.training_step takes no batch.", ARGUMENTS, "def training_step(self, batch, batch_idx):")
-        refuses_fit(Given(), error=error)
+        refuses_fit(with_methods(Net, training_step), error=error)
 
     def test_several_loaders_and_no_index(self):
         error = (
@@ -274,11 +273,10 @@ class TestSteps:
     def test_an_index_without_a_default(self, given):
         seen = []
 
-        class Given(Net):
-            def validation_step(self, batch, batch_idx, dataloader_idx):
-                seen.append(dataloader_idx)
-
-        trainer().validate(Given(), [loader(1)] * given if given > 1 else loader(1))
+        trainer().validate(
+            with_methods(validation_step=lambda self, batch, batch_idx, dataloader_idx: seen.append(dataloader_idx)),
+            [loader(1)] * given if given > 1 else loader(1),
+        )
         assert seen == list(range(given))
 
 
@@ -308,9 +306,7 @@ class TestHooksAroundABatch:
             def validation_step(self, batch, batch_idx, dataloader_idx=0):
                 pass
 
-        class OfModule(Given):
-            def on_validation_batch_start(self, batch, batch_idx):
-                pass
+        of_module = with_methods(Given, on_validation_batch_start=lambda self, batch, batch_idx: None)
 
         class OfCallback(Callback):
             def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
@@ -326,7 +322,7 @@ class TestHooksAroundABatch:
             )
 
         data = loader(), [loader(), loader()]
-        refuses_fit(OfModule(), *data, error=error("OfModule", "on_validation_batch_start"))
+        refuses_fit(of_module, *data, error=error("Given", "on_validation_batch_start"))
         with refused(*error("OfCallback", "on_validation_batch_end")):
             trainer(callbacks=[OfCallback()]).fit(Given(), *data)
 

@@ -20,7 +20,7 @@ from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.data.combined import CombinedLoader
 from lightlib.report import PossibleUserWarning
 from tests.runs.logs import Base
-from tests.runs.plain import quiet_trainer
+from tests.runs.plain import quiet_trainer, with_methods
 
 
 class Pair(NamedTuple):
@@ -228,11 +228,8 @@ def test_an_empty_batch_counts_nothing():
 
 
 def test_values_of_an_epoch_have_no_batch():
-    class Ends(Base):
-        def on_validation_epoch_end(self):
-            self.log("end", 2.0)
-
-    assert quiet_trainer().validate(Ends(), [torch.ones(1), torch.zeros(0)], verbose=False) == [{"end": 2.0}]
+    ends = with_methods(Base, on_validation_epoch_end=lambda self: self.log("end", 2.0))
+    assert quiet_trainer().validate(ends, [torch.ones(1), torch.zeros(0)], verbose=False) == [{"end": 2.0}]
 
 
 @pytest.mark.parametrize("collate", [None, list, of_lists])

@@ -14,7 +14,7 @@ from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError
 from lightlib.report import PossibleUserWarning
 from tests.runs.logs import Base, Several, logged, logging_in, run, verb_of
-from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, calling, quiet_trainer, with_methods
 
 TRAINING_STEP = (
     "training_step", "on_train_batch_start", "on_train_batch_end", "on_before_backward", "backward",
@@ -110,14 +110,12 @@ class TestWhere:
     def test_nothing_stays_of_the_sanity_check(self):
         seen, at_end = {}, []
 
-        class Logs(Base):
-            def validation_step(self, batch, batch_idx):
-                self.log("v", 1.0, on_step=True, on_epoch=True, prog_bar=True)
-
-            def on_train_start(self):
-                seen.update(self.trainer.callback_metrics | self.trainer.progress_bar_metrics)
-
-        rows, _ = run(Logs(), num_sanity_val_steps=2, limit_train_batches=1, callbacks=[ReadsAtSanityEnd(at_end)])
+        logs = with_methods(
+            Base,
+            validation_step=lambda self, *_: self.log("v", 1.0, on_step=True, on_epoch=True, prog_bar=True),
+            on_train_start=lambda self: seen.update(self.trainer.callback_metrics | self.trainer.progress_bar_metrics),
+        )
+        rows, _ = run(logs, num_sanity_val_steps=2, limit_train_batches=1, callbacks=[ReadsAtSanityEnd(at_end)])
         assert at_end == [({"v": 1, "v_epoch": 1}, {"v_step": 1, "v_epoch": 1})]
         assert seen == {}
         assert {step for step, *_ in logged(rows)} == {1}
@@ -195,45 +193,38 @@ class TestReductions:
         assert logged(rows) == [(65, "v", 2.0**24 + 64)]
 
     def test_every_epoch_begins_anew(self):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("v", float(self.current_epoch), on_step=True, on_epoch=True)
-                return super().training_step(batch, batch_idx)
-
-        rows, _ = run(Logs(), max_epochs=3, limit_val_batches=0)
+        logs = calling(
+            Base, training_step=lambda self, *_: self.log("v", float(self.current_epoch), on_step=True, on_epoch=True)
+        )
+        rows, _ = run(logs, max_epochs=3, limit_val_batches=0)
         assert [value for *_, name, value in logged(rows) if name == "v_epoch"] == [0, 1, 2]
 
     def test_a_value_that_is_changed_later_is_logged_as_it_was(self):
-        class Changes(Base):
-            def training_step(self, batch, batch_idx):
-                value = torch.tensor(1.0)
-                self.log("v", value, on_step=True, on_epoch=True)
-                value.add_(100)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            value = torch.tensor(1.0)
+            self.log("v", value, on_step=True, on_epoch=True)
+            value.add_(100)
 
-        rows, _ = run(Changes(), limit_val_batches=0)
+        rows, _ = run(calling(Base, training_step), limit_val_batches=0)
         assert {value for *_, value in logged(rows)} == {1.0}
 
     def test_a_value_without_its_graph(self):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                loss = super().training_step(batch, batch_idx)
-                self.log("v", loss, enable_graph=True)
-                assert not self.trainer.callback_metrics["v"].requires_grad
-                return loss
+        def training_step(self, batch, batch_idx):
+            loss = Base.training_step(self, batch, batch_idx)
+            self.log("v", loss, enable_graph=True)
+            assert not self.trainer.callback_metrics["v"].requires_grad
+            return loss
 
-        run(Logs(), limit_val_batches=0)
+        run(with_methods(Base, training_step), limit_val_batches=0)
 
     def test_now_and_then(self):
         """An epoch that logs no value does not log the value of the epoch before."""
 
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                if self.current_epoch != 1 and batch_idx == 0:
-                    self.log("v", float(self.current_epoch + 1), on_step=True, on_epoch=True)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            if self.current_epoch != 1 and batch_idx == 0:
+                self.log("v", float(self.current_epoch + 1), on_step=True, on_epoch=True)
 
-        rows, _ = run(Logs(), max_epochs=3, limit_val_batches=0)
+        rows, _ = run(calling(Base, training_step), max_epochs=3, limit_val_batches=0)
         assert logged(rows) == [(1, "v_step", 1), (2, "v_epoch", 1), (5, "v_step", 3), (6, "v_epoch", 3)]
 
     def test_steps_between_two_hand_overs(self):
@@ -251,23 +242,19 @@ class TestReductions:
 
 class TestReaders:
     def test_the_x_axis_can_be_logged(self):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log_dict({"v": 1.0, "step": 10.0 * batch_idx})
-                return super().training_step(batch, batch_idx)
-
-        rows, _ = run(Logs(), limit_val_batches=0)
+        logs = calling(
+            Base, training_step=lambda self, batch, batch_idx: self.log_dict({"v": 1.0, "step": 10.0 * batch_idx})
+        )
+        rows, _ = run(logs, limit_val_batches=0)
         assert rows == [(0, {"v": 1.0, "epoch": 0}), (10, {"v": 1.0, "epoch": 0})]
 
     def test_logger_and_progress_bar_are_chosen_by_value(self):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("all", 1, prog_bar=True)
-                self.log("bar", torch.tensor(2.0), prog_bar=True, logger=False, on_epoch=True)
-                self.log("none", 3, logger=False)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.log("all", 1, prog_bar=True)
+            self.log("bar", torch.tensor(2.0), prog_bar=True, logger=False, on_epoch=True)
+            self.log("none", 3, logger=False)
 
-        rows, trainer = run(Logs(), limit_val_batches=0)
+        rows, trainer = run(calling(Base, training_step), limit_val_batches=0)
         assert logged(rows, "") == [(1, "all", 1), (1, "epoch", 0), (2, "all", 1), (2, "epoch", 0)]
         assert trainer.progress_bar_metrics == {"all": 1.0, "bar_step": 2.0, "bar_epoch": 2.0}
         assert {type(value) for value in trainer.progress_bar_metrics.values()} == {float}
@@ -283,14 +270,10 @@ class TestReaders:
                 self.log("v", batch.mean(), on_step=True, on_epoch=True)
                 return super().training_step(batch, batch_idx)
 
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                seen.append(self.metrics())
+            def on_train_batch_end(self, *_):
+                seen.append({name: value.item() for name, value in self.trainer.callback_metrics.items()})
 
-            def on_train_epoch_end(self):
-                seen.append(self.metrics())
-
-            def metrics(self):
-                return {name: value.item() for name, value in self.trainer.callback_metrics.items()}
+            on_train_epoch_end = on_train_batch_end
 
         run(Looks(), limit_val_batches=0)
         assert seen == [{"v": 1, "v_step": 1}, {"v": 3, "v_step": 3}, {"v": 2, "v_step": 3, "v_epoch": 2}]
@@ -379,10 +362,9 @@ class TestInARun:
             quiet_trainer().fit(Validating(), batches(1), batches(2))
 
     def test_the_logger_can_be_used_in_a_fast_dev_run(self):
-        class Drawing(Net):
-            def on_train_start(self):
-                self.logger.experiment.add_image("input", torch.rand(1, 2, 2), 0)
+        def on_train_start(self):
+            self.logger.experiment.add_image("input", torch.rand(1, 2, 2), 0)
 
         settings = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
-        Trainer(fast_dev_run=True, **settings).fit(Drawing(), batches(2))
+        Trainer(fast_dev_run=True, **settings).fit(with_methods(Net, on_train_start), batches(2))
         assert Trainer(fast_dev_run=True, logger=False, **settings).loggers == []

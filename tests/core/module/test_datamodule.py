@@ -12,7 +12,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import overrides
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from tests.runs.plain import Net, quiet_trainer, samples
+from tests.runs.plain import Net, quiet_trainer, samples, with_methods
 
 
 class Takes(DataModule):
@@ -231,10 +231,9 @@ class TestAutomatic:
         )  # fmt: skip
         trainer = quiet_trainer(max_epochs=1)
 
-        class Validated(Net):
-            def validation_step(self, batch, batch_idx):
-                self.log("seen", float(len(batch[0])), reduce_fx="sum")
+        def validation_step(self, batch, batch_idx):
+            self.log("seen", float(len(batch[0])), reduce_fx="sum")
 
-        trainer.fit(Validated(), datamodule=module)
+        trainer.fit(with_methods(Net, validation_step), datamodule=module)
         assert sizes == [8, 8, 5, 5, 2]
         assert float(trainer.callback_metrics["seen"]) == 12

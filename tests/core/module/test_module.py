@@ -14,7 +14,7 @@ from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMPro
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
-from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, calling, network, quiet_trainer, same_weights, subclass, with_methods
 from tests.runs.steps import Data, Steps
 
 META = torch.device("meta")
@@ -142,27 +142,21 @@ class TestAttached:
     def test_properties_during_and_after_a_run(self, tmp_path):
         seen = []
 
-        class Reads(Net):
-            def training_step(self, batch, batch_idx):
-                seen.append((self.current_epoch, self.global_step, self.global_rank, self.local_rank))
-                assert self.trainer is trainer
-                assert self.logger is logger
-                assert self.loggers == [logger]
-                assert self.trainer.lightning_module is self
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            seen.append((self.current_epoch, self.global_step, self.global_rank, self.local_rank))
+            assert self.trainer is trainer
+            assert self.logger is logger
+            assert self.loggers == [logger]
+            assert self.trainer.lightning_module is self
 
-        logger, module = CSVLogger(tmp_path), Reads()
+        logger, module = CSVLogger(tmp_path), calling(Net, training_step)
         trainer = quiet_trainer(max_epochs=2, logger=logger)
         trainer.fit(module, batches(2))
         assert seen == [(0, 0, 0, 0), (0, 1, 0, 0), (1, 2, 0, 0), (1, 3, 0, 0)]
         assert (module.current_epoch, module.global_step) == (2, 4)
 
     def test_predict_step_calls_forward(self):
-        class Forward(Net):
-            def forward(self, batch):
-                return self.net(batch[0])
-
-        module, data = Forward(), batches(2)
+        module, data = with_methods(forward=lambda self, batch: self.net(batch[0])), batches(2)
         outputs = quiet_trainer().predict(module, data)
         assert torch.equal(outputs[1], module.net(data[1][0]))
 
@@ -183,15 +177,12 @@ class TestAttached:
             def print(self, *args, **kwargs):
                 printed.append((args, kwargs))
 
-        class Prints(Net):
-            def on_train_start(self):
-                self.print("hello", 1, sep=",")
-
+        prints = subclass(Net, on_train_start=lambda self: self.print("hello", 1, sep=","))
         printed = []
         trainer = quiet_trainer(enable_progress_bar=True, callbacks=[Bar()])
-        trainer.fit(Prints(), batches(1))
+        trainer.fit(prints(), batches(1))
         assert printed == [(("hello", 1), {"sep": ","})]
-        module = Prints()
+        module = prints()
         quiet_trainer().fit(module, batches(1))
         assert capsys.readouterr().out.endswith("hello,1\n")
 
@@ -212,48 +203,36 @@ class TestConfigureCallbacks:
         class Mine(Callback):
             pass
 
-        class Configures(Steps):
-            def configure_callbacks(self):
-                return [own_stop, Mine()]
-
-            def on_train_start(self):
-                seen.extend(self.trainer.callbacks)
-
-            def validation_step(self, batch, batch_idx):
-                self.log("x", 1.0)
-
+        configures = with_methods(
+            Steps,
+            configure_callbacks=lambda self: [own_stop, Mine()],
+            on_train_start=lambda self: seen.extend(self.trainer.callbacks),
+            validation_step=lambda self, batch, batch_idx: self.log("x", 1.0),
+        )
         seen = []
         stop, own_stop, other = EarlyStopping("x"), EarlyStopping("x", patience=9), Callback()
         trainer = quiet_trainer(callbacks=[stop, other])
-        trainer.fit(Configures(), batches(1), batches(1))
+        trainer.fit(configures, batches(1), batches(1))
         assert stop not in seen
         assert own_stop in seen
         assert other in seen
         assert sum(isinstance(callback, Mine) for callback in seen) == 1
 
     def test_one_without_a_list(self):
-        class Configures(Net):
-            def configure_callbacks(self):
-                return Counts()
-
         class Counts(Callback):
             count = 0
 
             def on_train_start(self, trainer, pl_module):
                 Counts.count += 1
 
-        trainer, module = quiet_trainer(), Configures()
+        trainer, module = quiet_trainer(), with_methods(configure_callbacks=lambda self: Counts())
         trainer.fit(module, batches(1))
         trainer.max_epochs = 2
         trainer.fit(module, batches(1))
         assert Counts.count == 2
 
     def test_its_checkpoint_is_the_best_one_afterwards(self, tmp_path):
-        class Configures(Steps):
-            def configure_callbacks(self):
-                return ModelCheckpoint(tmp_path)
-
-        module = Configures()
+        module = with_methods(Steps, configure_callbacks=lambda self: ModelCheckpoint(tmp_path))
         trainer = quiet_trainer(enable_checkpointing=True)
         trainer.fit(module, batches(2), batches(1))
         assert trainer.checkpoint_callback.best_model_path == str(tmp_path / "epoch=0-step=2.ckpt")
@@ -264,13 +243,10 @@ class TestConfigureCallbacks:
         assert module.net[0].weight.equal(trained["net.0.weight"])
 
     def test_another_module_does_not_inherit_them(self, tmp_path):
-        class Configures(Steps):
-            def configure_callbacks(self):
-                return ModelCheckpoint(tmp_path / "of_module")
-
+        configures = with_methods(Steps, configure_callbacks=lambda self: ModelCheckpoint(tmp_path / "of_module"))
         own = ModelCheckpoint(tmp_path / "own")
         trainer = quiet_trainer(enable_checkpointing=True, callbacks=[own])
-        trainer.fit(Configures(), batches(2), batches(1))
+        trainer.fit(configures, batches(2), batches(1))
         assert trainer.checkpoint_callback is not own
         trainer.fit(Steps(), batches(2), batches(1))
         assert trainer.checkpoint_callbacks == [own]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from lightlib.cli import LightningCLI
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from tests.cli.parts import QUIET
-from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights, subclass
 
 
 class Normalise(nn.Module):
@@ -71,14 +71,13 @@ def test_it_normalises_in_every_stage_with_the_right_flag():
 
 
 def test_it_comes_after_the_hook_and_neither_is_needed():
-    class Hooked(Preprocessed):
-        def on_after_batch_transfer(self, batch, dataloader_idx):
-            return batch[0] + 10, batch[1]
-
+    hooked = subclass(
+        Preprocessed, on_after_batch_transfer=lambda self, batch, dataloader_idx: (batch[0] + 10, batch[1])
+    )
     x, y = batches(1)[0]
     trainer = quiet_trainer()
-    assert trainer.predict(Hooked(Normalise()), [(x, y)])[0].equal(x + 10 - 0.5)
-    assert trainer.predict(Hooked(), [(x, y)])[0].equal(x + 10)
+    assert trainer.predict(hooked(Normalise()), [(x, y)])[0].equal(x + 10 - 0.5)
+    assert trainer.predict(hooked(), [(x, y)])[0].equal(x + 10)
     assert trainer.predict(Preprocessed(), [(x, y)])[0] is x
 
 

@@ -11,7 +11,7 @@ from lightlib.core.optimization.schedules import SchedulerConfig, Schedules
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, Unsized, batches, quiet_trainer
+from tests.runs.plain import Net, Unsized, batches, calling, quiet_trainer, with_methods
 from tests.runs.steps import OwnSchedule
 
 
@@ -53,10 +53,9 @@ class TestWhen:
 
     @pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
     def test_not_when_the_scaler_skipped_the_step(self):
-        class Overflows(Net):
-            def on_after_backward(self):
-                if self.trainer.progress.batch in (0, 2):
-                    self.net[0].weight.grad[0, 0] = torch.inf
+        def on_after_backward(self):
+            if self.trainer.progress.batch in (0, 2):
+                self.net[0].weight.grad[0, 0] = torch.inf
 
         own = OwnSchedule()
 
@@ -64,7 +63,7 @@ class TestWhen:
             return [SGD(parameters, lr=0.1)], [{"scheduler": own, "interval": "step"}]
 
         trainer = quiet_trainer(precision="16-mixed")
-        trainer.fit(Overflows(configure), batches(5))
+        trainer.fit(with_methods(Net(configure), on_after_backward), batches(5))
         assert own.count == trainer.global_step == 3
 
 
@@ -128,17 +127,15 @@ class TestPlateau:
             def step(self, value):
                 seen.append(float(value))
 
-        class Logs(Net):
-            def training_step(self, batch, batch_idx):
-                self.log("x", float(self.current_epoch), on_step=False, on_epoch=True)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.log("x", float(self.current_epoch), on_step=False, on_epoch=True)
 
         seen = []
 
         def configure(parameters):
             return [SGD(parameters, lr=0.1)], [{"scheduler": Reads(), "reduce_on_plateau": True, "monitor": "x"}]
 
-        quiet_trainer(max_epochs=3).fit(Logs(configure), batches(1))
+        quiet_trainer(max_epochs=3).fit(calling(Net(configure), training_step), batches(1))
         assert seen == [0.0, 1.0, 2.0]
 
 

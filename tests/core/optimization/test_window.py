@@ -7,7 +7,7 @@ import torch
 
 from lightlib.callbacks import GradientAccumulationScheduler
 from lightlib.core.optimization.window import Window
-from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights, with_methods
 from tests.runs.resumable import SaveAtStep
 
 
@@ -27,18 +27,13 @@ class TestWindow:
     def test_parameters_that_two_optimizers_share_are_corrected_once(self):
         found = []
 
-        class Shared(Net):
-            def training_step(self, batch, batch_idx):
-                return None if batch_idx else super().training_step(batch, batch_idx)
-
-            def configure_optimizers(self):
-                return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
-
-            def on_before_optimizer_step(self, optimizer):
-                found.append(gradient(self))
-
+        shared = with_methods(
+            training_step=lambda self, batch, batch_idx: None if batch_idx else self.loss(batch),
+            configure_optimizers=lambda self: [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)],
+            on_before_optimizer_step=lambda self, optimizer: found.append(gradient(self)),
+        )
         data = batches(2)
-        quiet_trainer(accumulate_grad_batches=2).fit(Shared(), data)
+        quiet_trainer(accumulate_grad_batches=2).fit(shared, data)
         torch.testing.assert_close(found, [gradient_of(Net(), data[0])] * 2)
 
     @pytest.mark.parametrize("weights", [(0.0, 2.0), (2.0, 0.0), (0.0, 0.0)])
@@ -94,12 +89,11 @@ class TestWindow:
         assert same_weights(whole, rest)
 
     def test_a_limit_that_is_set_within_an_epoch(self):
-        class Limiting(Net):
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                self.trainer.max_steps = 4
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            self.trainer.max_steps = 4
 
         trainer = quiet_trainer()
-        trainer.fit(Limiting(), batches(8))
+        trainer.fit(with_methods(Net, on_train_batch_end), batches(8))
         assert trainer.global_step == 4
 
 

@@ -12,7 +12,7 @@ from lightlib.core.module.module import Module
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.errors import MisconfigurationException
 from tests.runs.modules import Manual
-from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, raising, same_weights, with_methods
 
 
 class Shared(Module):
@@ -115,7 +115,7 @@ class TestHandle:
             with pytest.raises(AttributeError, match="nothing"):
                 optimizer.nothing  # noqa: B018  the property raises
 
-        quiet_trainer().fit(Manual(during), batches(1))
+        quiet_trainer().fit(Manual(before_step=during), batches(1))
 
     def test_is_an_optimizer_to_isinstance(self):
         def during(module, optimizer):
@@ -123,7 +123,7 @@ class TestHandle:
             assert isinstance(optimizer, torch.optim.SGD)
             assert not isinstance(optimizer, torch.optim.Adam)
 
-        quiet_trainer().fit(Manual(during), batches(1))
+        quiet_trainer().fit(Manual(before_step=during), batches(1))
 
     def test_a_schedule_can_be_built_on_it(self):
         class Schedules(Manual):
@@ -146,21 +146,18 @@ class TestHandle:
         assert all(type(handle) is LightningOptimizer for handle in handles)
 
     def test_step_with_a_closure_returns_its_loss(self):
-        class Closures(Net):
-            automatic_optimization = False
+        def training_step(self, batch, batch_idx):
+            def closure():
+                optimizer.zero_grad()
+                loss = self.loss(batch)
+                self.manual_backward(loss)
+                return loss
 
-            def training_step(self, batch, batch_idx):
-                def closure():
-                    optimizer.zero_grad()
-                    loss = self.loss(batch)
-                    self.manual_backward(loss)
-                    return loss
+            optimizer = self.optimizers()
+            losses.append(optimizer.step(closure).item())
+            losses.append(optimizer.step(closure=closure).item())
 
-                optimizer = self.optimizers()
-                losses.append(optimizer.step(closure).item())
-                losses.append(optimizer.step(closure=closure).item())
-
-        losses, module = [], Closures()
+        losses, module = [], with_methods(Net, training_step, automatic_optimization=False)
         trainer = quiet_trainer()
         trainer.fit(module, batches(1))
         assert losses[1] < losses[0]
@@ -200,12 +197,11 @@ class TestHandle:
             handle.toggle_model().__enter__()
 
     def test_hooks_run_around_its_step(self):
-        class Hooked(Manual):
-            def on_before_optimizer_step(self, optimizer):
-                calls.append(type(optimizer).__name__)
+        def on_before_optimizer_step(self, optimizer):
+            calls.append(type(optimizer).__name__)
 
         calls = []
-        quiet_trainer().fit(Hooked(), batches(2))
+        quiet_trainer().fit(with_methods(Manual, on_before_optimizer_step), batches(2))
         assert calls == ["SGD", "SGD"]
 
     def test_nothing_is_left_on_the_optimizer(self):
@@ -216,21 +212,16 @@ class TestHandle:
         assert not trainer.optimizers[0]._optimizer_step_pre_hooks
 
     def test_nothing_is_left_after_an_error(self):
-        class Fails(Manual):
-            def on_train_batch_end(self, *_):
-                raise ZeroDivisionError
-
         trainer = quiet_trainer(precision="bf16-mixed")
         with pytest.raises(ZeroDivisionError):
-            trainer.fit(Fails(), batches(1))
+            trainer.fit(with_methods(Manual, on_train_batch_end=raising(ZeroDivisionError)), batches(1))
         assert not trainer.optimizers[0]._optimizer_step_post_hooks
 
 
 class TestSchedulers:
     def test_none_one_several(self):
-        class Reads(Manual):
-            def on_train_start(self):
-                found.append(self.lr_schedulers())
+        def on_train_start(self):
+            found.append(self.lr_schedulers())
 
         def with_schedules(count):
             def configure(parameters):
@@ -241,7 +232,7 @@ class TestSchedulers:
 
         found = []
         for count in range(3):
-            quiet_trainer().fit(Reads(configure=with_schedules(count)), batches(1))
+            quiet_trainer().fit(with_methods(Manual(with_schedules(count)), on_train_start), batches(1))
         none, one, several = found
         assert none is None
         assert isinstance(one, StepLR)
@@ -257,7 +248,7 @@ class TestClipping:
             module.clip_gradients(optimizer, gradient_clip_val=0.05, gradient_clip_algorithm="norm")
             norms.append(torch.cat([p.grad.flatten() for p in module.parameters()]).norm().item())
 
-        norms, module, data = [], Manual(during), batches(4)
+        norms, module, data = [], Manual(before_step=during), batches(4)
         trainer = quiet_trainer(precision="16-mixed")
         trainer.fit(module, data)
         assert norms == pytest.approx([0.05] * 4, rel=1e-4)
@@ -285,7 +276,7 @@ class TestClipping:
             assert max(p.grad.abs().max() for p in module.parameters()) <= 0.01
 
         trainer = quiet_trainer()
-        trainer.fit(Manual(during), batches(1))
+        trainer.fit(Manual(before_step=during), batches(1))
         assert (trainer.gradient_norm is None) == (norm is None)
 
     def test_without_a_value_nothing_is_clipped(self):
@@ -294,14 +285,13 @@ class TestClipping:
             module.clip_gradients(optimizer)
             assert all(map(torch.equal, before, [p.grad for p in module.parameters()]))
 
-        quiet_trainer().fit(Manual(during), batches(1))
+        quiet_trainer().fit(Manual(before_step=during), batches(1))
 
     def test_a_value_that_contradicts_the_trainers(self):
-        class Clips(Net):
-            def configure_gradient_clipping(self, optimizer, gradient_clip_val, gradient_clip_algorithm):
-                self.clip_gradients(optimizer, 2.0, gradient_clip_algorithm)
+        def configure_gradient_clipping(self, optimizer, gradient_clip_val, gradient_clip_algorithm):
+            self.clip_gradients(optimizer, 2.0, gradient_clip_algorithm)
 
         with pytest.raises(
             MisconfigurationException, match=r"gradient_clip_val=2\.0, but the Trainer has gradient_clip_val=1\.0"
         ):
-            quiet_trainer(gradient_clip_val=1.0).fit(Clips(), batches(1))
+            quiet_trainer(gradient_clip_val=1.0).fit(with_methods(Net, configure_gradient_clipping), batches(1))

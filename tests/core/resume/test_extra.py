@@ -8,7 +8,7 @@ import torch
 import lightlib as L
 from lightlib.checkpoint import load
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from tests.runs.bad_input import Net, loader
+from tests.runs.bad_input import Net, loader, with_methods
 from tests.runs.plain import QUIET
 
 EXTRA = {"vocabulary": ["a", "b"], "centers": torch.arange(3.0), "nested": {"n": 1}}
@@ -29,14 +29,12 @@ class Saves(L.Callback):
             extra.clear()
 
 
-class Reads(Net):
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_after_and_within_a_fit(tmp_path, kind):
     def on_load_checkpoint(self, checkpoint):
         self.found = checkpoint["vocabulary"]
 
-
-@pytest.mark.parametrize("kind", ["file", "directory"])
-def test_after_and_within_a_fit(tmp_path, kind):
-    module = Reads()
+    module = with_methods(Net, on_load_checkpoint)
     trainer = L.Trainer(**QUIET, max_steps=2, callbacks=Saves(tmp_path / "within.ckpt"))
     trainer.fit(module, loader())
     trainer.save_checkpoint(tmp_path / "after.ckpt", weights_only=True, format=kind, extra=EXTRA)
@@ -64,12 +62,11 @@ def test_after_and_within_a_fit(tmp_path, kind):
     ],
 )
 def test_refused(tmp_path, extra, kind, what):
-    class Adds(Net):
-        def on_save_checkpoint(self, checkpoint):
-            checkpoint["by_the_hook"] = 2
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["by_the_hook"] = 2
 
     trainer = L.Trainer(**QUIET, max_steps=1)
-    trainer.fit(Adds(), loader())
+    trainer.fit(with_methods(Net, on_save_checkpoint), loader())
     with pytest.raises(kind, match=what):
         trainer.save_checkpoint(tmp_path / "a.ckpt", extra=extra)
     assert not (tmp_path / "a.ckpt").exists()

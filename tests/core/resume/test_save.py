@@ -19,7 +19,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.loading import _present_device
 from lightlib.core.resume.run_state import LIGHTNING_VERSION
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
-from tests.runs.plain import Net, batches, momentum, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, momentum, quiet_trainer, same_weights, with_methods
 
 COUNTS = {"ready", "completed"}
 WITH_STARTED = COUNTS | {"started"}
@@ -190,22 +190,20 @@ class TestContent:
         saved(tmp_path / "a.ckpt", callbacks=[Extra()])
         extra, data, seen = Extra(), Data(), []
 
-        class Loads(Scheduled):
-            def on_load_checkpoint(self, checkpoint):
-                seen.append(sorted(checkpoint["state_dict"]))
+        def on_load_checkpoint(self, checkpoint):
+            seen.append(sorted(checkpoint["state_dict"]))
 
         trainer = quiet_trainer(max_epochs=3, callbacks=[extra])
-        trainer.fit(Loads(), datamodule=data, ckpt_path=tmp_path / "a.ckpt")
+        trainer.fit(with_methods(Scheduled, on_load_checkpoint), datamodule=data, ckpt_path=tmp_path / "a.ckpt")
         assert (extra.extra, extra.x, data.loaded) == (5, 1, 1)
         assert seen == [sorted(Net().state_dict())]
         assert trainer.global_step == 12
 
     def test_the_module_has_the_last_word_before_writing(self, tmp_path):
-        class Adds(Scheduled):
-            def on_save_checkpoint(self, checkpoint):
-                checkpoint["mine"] = checkpoint["extra"] + 1
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["mine"] = checkpoint["extra"] + 1
 
-        assert saved(tmp_path / "a.ckpt", Adds(), callbacks=[Extra()])["mine"] == 6
+        assert saved(tmp_path / "a.ckpt", with_methods(Scheduled, on_save_checkpoint), callbacks=[Extra()])["mine"] == 6
 
     def test_a_callback_that_is_gone_is_said(self, tmp_path):
         saved(tmp_path / "a.ckpt", callbacks=[Extra()])

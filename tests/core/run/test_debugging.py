@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from lightlib.callbacks import TerminateOnNaN
 from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
-from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, quiet_trainer, raising, with_methods
 
 
 class Terms(Net):
@@ -63,27 +63,19 @@ def test_the_warning_when_logging_lists_each_term_of_the_loss(module):
 
 
 def test_detect_anomaly_names_the_operation():
-    class Root(Net):
-        def training_step(self, batch, batch_idx):
-            return (self.net(batch[0]) * 0).sqrt().sum() * 0  # its gradient is 0 * inf
-
+    # its gradient is 0 * inf
+    root = with_methods(training_step=lambda self, batch, batch_idx: (self.net(batch[0]) * 0).sqrt().sum() * 0)
     with pytest.raises(RuntimeError, match=r"SqrtBackward0.*returned nan"), pytest.warns(UserWarning, match="Sqrt"):
-        quiet_trainer(detect_anomaly=True).fit(Root(), batches(1))
+        quiet_trainer(detect_anomaly=True).fit(root, batches(1))
     assert not torch.is_anomaly_enabled()
 
 
 def test_fast_dev_run_reaches_a_broken_validation_after_one_batch():
-    class Broken(Net):
-        trained = 0
+    def training_step(self, batch, batch_idx):
+        self.trained += 1
+        return Net.training_step(self, batch, batch_idx)
 
-        def training_step(self, batch, batch_idx):
-            self.trained += 1
-            return super().training_step(batch, batch_idx)
-
-        def validation_step(self, batch, batch_idx):
-            raise KeyError("label")
-
-    module = Broken()
+    module = with_methods(Net, training_step, trained=0, validation_step=raising(KeyError("label")))
     with pytest.raises(KeyError, match="label"):
         quiet_trainer(fast_dev_run=True, max_epochs=100).fit(module, batches(50), batches(50))
     assert module.trained == 1
@@ -91,14 +83,11 @@ def test_fast_dev_run_reaches_a_broken_validation_after_one_batch():
 
 @pytest.mark.parametrize(("limit", "count"), [(3, 3), (0.25, 2), (1.0, 8)])
 def test_limits_count_batches_or_a_share_of_them(limit, count):
-    class Counts(Net):
-        seen = 0
+    def training_step(self, batch, batch_idx):
+        self.seen += 1
+        return Net.training_step(self, batch, batch_idx)
 
-        def training_step(self, batch, batch_idx):
-            self.seen += 1
-            return super().training_step(batch, batch_idx)
-
-    module = Counts()
+    module = with_methods(Net, training_step, seen=0)
     quiet_trainer(limit_train_batches=limit).fit(module, batches(8))
     assert module.seen == count
 

@@ -15,7 +15,7 @@ from lightlib.core.module.module import Module
 from lightlib.core.run.hooks import HOOKS, in_order, nothing, skip_if_any
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from tests.runs.bad_input import refused
-from tests.runs.plain import Net, Rows, batches, quiet_trainer, same_weights
+from tests.runs.plain import Net, Rows, batches, quiet_trainer, raising, same_weights, subclass, with_methods
 from tests.runs.recorder import DATAMODULE, LOADERS, MODULE, TRANSFER, Data, Evaluates, Recorder
 
 
@@ -52,15 +52,12 @@ class TestSkipIfAny:
 
 class TestTable:
     def test_printed_it_shows_who_is_called_where(self):
-        class Speaks(Net):
-            def on_train_start(self):
-                pass
-
-            def on_train_epoch_end(self):
-                pass
-
-            def validation_step(self, batch, batch_idx):
-                pass
+        speaks = with_methods(
+            Net,
+            on_train_start=lambda self: None,
+            on_train_epoch_end=lambda self: None,
+            validation_step=lambda self, batch, batch_idx: None,
+        )
 
         class Late(Callback):
             after_module = True
@@ -70,9 +67,9 @@ class TestTable:
 
         early = LambdaCallback(on_train_start=lambda trainer, module: None)
         trainer = quiet_trainer(callbacks=[Late(), early], limit_val_batches=0)
-        trainer.fit(Speaks(), batches(1))
+        trainer.fit(speaks, batches(1))
         text = str(trainer.hooks)
-        assert text == "on_train_start      LambdaCallback → Speaks\non_train_epoch_end  Speaks → Late"
+        assert text == "on_train_start      LambdaCallback → Given\non_train_epoch_end  Given → Late"
         assert repr(trainer.hooks) == f"<Hooks: {len(text.splitlines())} defined; print(trainer.hooks) lists them>"
 
     def test_without_any_hook(self):
@@ -91,28 +88,22 @@ class TestTable:
     def test_a_later_patch_is_seen_after_rebuild_hooks(self):
         calls = []
 
-        class Patches(Net):
-            rebuilds = False
-
-            def on_train_batch_start(self, batch, batch_idx):
-                if batch_idx == 0:
-                    self.on_train_epoch_end = lambda: calls.append(self.rebuilds)
-                    if self.rebuilds:
-                        self.trainer.rebuild_hooks()
+        def on_train_batch_start(self, batch, batch_idx):
+            if batch_idx == 0:
+                self.on_train_epoch_end = lambda: calls.append(self.rebuilds)
+                if self.rebuilds:
+                    self.trainer.rebuild_hooks()
 
         for rebuilds in (False, True):
-            module = Patches()
+            module = with_methods(Net, on_train_batch_start, rebuilds=False)
             module.rebuilds = rebuilds
             quiet_trainer().fit(module, batches(2))
         assert calls == [True]
 
     def test_callbacks_cannot_be_added_during_a_run(self):
-        class Adds(Net):
-            def on_train_start(self):
-                self.trainer.callbacks.append(Callback())
-
+        adds = with_methods(Net, on_train_start=lambda self: self.trainer.callbacks.append(Callback()))
         with pytest.raises(MisconfigurationException, match="can no longer be changed; the run has started"):
-            quiet_trainer().fit(Adds(), batches(1))
+            quiet_trainer().fit(adds, batches(1))
 
 
 class TestPriority:
@@ -159,11 +150,8 @@ class TestPriority:
             def on_train_epoch_end(self, trainer, pl_module):
                 seen[self.after_module] = "late" in trainer.callback_metrics
 
-        class Late(Net):
-            def on_train_epoch_end(self):
-                self.log("late", 1.0)
-
-        quiet_trainer(callbacks=[Looks(after_module=True), Looks(after_module=False)]).fit(Late(), batches(1))
+        late = with_methods(Net, on_train_epoch_end=lambda self: self.log("late", 1.0))
+        quiet_trainer(callbacks=[Looks(after_module=True), Looks(after_module=False)]).fit(late, batches(1))
         assert seen == {True: True, False: False}
 
 
@@ -191,21 +179,17 @@ class TestNewMoments:
     def test_on_fit_epoch_end_is_not_for_an_epoch_that_was_left(self):
         seen = []
 
-        class Sees(Net):
-            def on_fit_epoch_end(self):
-                seen.append(self.current_epoch)
-
-        quiet_trainer(max_epochs=-1, max_steps=5).fit(Sees(), batches(3))
+        sees = with_methods(Net, on_fit_epoch_end=lambda self: seen.append(self.current_epoch))
+        quiet_trainer(max_epochs=-1, max_steps=5).fit(sees, batches(3))
         assert seen == [1]
 
     def test_on_accumulation_end_after_every_step(self):
         seen = []
 
-        class Sees(Net):
-            def on_accumulation_end(self):
-                seen.append((self.trainer.progress.epoch_batch, self.global_step))
+        def on_accumulation_end(self):
+            seen.append((self.trainer.progress.epoch_batch, self.global_step))
 
-        quiet_trainer(accumulate_grad_batches=3).fit(Sees(), batches(8))
+        quiet_trainer(accumulate_grad_batches=3).fit(with_methods(Net, on_accumulation_end), batches(8))
         assert seen == [(3, 1), (6, 2), (8, 3)]
 
     def test_on_substep_end_after_every_batch_without_a_step(self):
@@ -244,22 +228,20 @@ class TestNewMoments:
     def test_on_checkpoint_uploaded_for_a_remote_store_only(self, tmp_path):
         seen = []
 
-        class Sees(Net):
-            def on_checkpoint_written(self, path):
-                seen.append(("written", path))
-
-            def on_checkpoint_uploaded(self, uri):
-                seen.append(("uploaded", uri, filesystem.exists(uri)))
-
+        sees = subclass(
+            Net,
+            on_checkpoint_written=lambda self, path: seen.append(("written", path)),
+            on_checkpoint_uploaded=lambda self, uri: seen.append(("uploaded", uri, filesystem.exists(uri))),
+        )
         for background in (False, True):
             folder = f"memory://uploads-{background}"
             checkpoint = ModelCheckpoint(folder, every_n_train_steps=2, save_top_k=-1, async_save=background)
-            quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True).fit(Sees(), batches(2))
+            quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True).fit(sees(), batches(2))
             uri = f"{folder}/epoch=0-step=2.ckpt"
             assert seen == [("written", uri), ("uploaded", uri, True)]
             seen.clear()
         checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
-        quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True).fit(Sees(), batches(2))
+        quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True).fit(sees(), batches(2))
         assert seen == [("written", str(tmp_path / "epoch=0-step=2.ckpt"))]
 
     def test_on_log_gets_what_the_loggers_get(self):
@@ -332,11 +314,9 @@ class TestDepth:
 
 
 def test_hooks_are_found_by_identity_and_not_by_name():
-    class Same(Net):
-        on_train_start = Module.on_train_start
 
     trainer = quiet_trainer()
-    trainer.fit(Same(), batches(1))
+    trainer.fit(with_methods(on_train_start=Module.on_train_start), batches(1))
     assert trainer.hooks.on_train_start is nothing
 
 
@@ -366,11 +346,10 @@ def test_a_callback_that_is_a_part_of_the_module():
 def test_the_loss_that_hooks_see_is_the_one_returned_and_detached():
     seen = []
 
-    class Sees(Net):
-        def on_train_batch_end(self, outputs, batch, batch_idx):
-            seen.append((outputs["loss"].item(), outputs["loss"].requires_grad))
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        seen.append((outputs["loss"].item(), outputs["loss"].requires_grad))
 
-    data, module = batches(2), Sees(lambda p: torch.optim.SGD(p, lr=0.0))
+    data, module = batches(2), with_methods(Net(lambda p: torch.optim.SGD(p, lr=0.0)), on_train_batch_end)
     expected = [Net().training_step(batch, 0).item() for batch in data]
     quiet_trainer(accumulate_grad_batches=2).fit(module, data)
     assert seen == [(loss, False) for loss in expected]
@@ -381,14 +360,7 @@ class TestNone:
 
     @pytest.mark.parametrize("place", [setattr, lambda module, name, value: setattr(type(module), name, value)])
     def test_a_validation_that_is_switched_off(self, place):
-        class Validates(Net):
-            def validation_step(self, batch, batch_idx):
-                raise AssertionError
-
-            def val_dataloader(self):
-                raise AssertionError
-
-        module = Validates()
+        module = with_methods(Net, validation_step=raising(AssertionError), val_dataloader=raising(AssertionError))
         place(module, "validation_step", None)
         place(module, "val_dataloader", None)
         trainer = quiet_trainer(num_sanity_val_steps=1)
@@ -396,12 +368,9 @@ class TestNone:
         assert trainer.num_val_batches == []
 
     def test_every_hook_of_a_module_a_data_module_and_a_callback(self):
-        class Forward(Evaluates):
-            def forward(self, batch):
-                return self.net(batch[0])
-
+        forward = subclass(Evaluates, forward=lambda self, batch: self.net(batch[0]))
         recorder = Recorder()
-        module, data, (callback, _) = recorder.module(Forward), recorder.datamodule(), recorder.callbacks()
+        module, data, (callback, _) = recorder.module(forward), recorder.datamodule(), recorder.callbacks()
         own = {"training_step", "configure_optimizers"}
         for name in {*MODULE, *TRANSFER} - own:
             setattr(module, name, None)
@@ -420,14 +389,11 @@ class TestNone:
     def test_a_hook_of_none_is_the_default(self):
         modes = []
 
-        class Keeps(Evaluates):
-            def on_validation_model_eval(self):
-                raise AssertionError
-
-            def validation_step(self, batch, batch_idx):
-                modes.append(self.training)
-
-        module = Keeps()
+        module = with_methods(
+            Evaluates,
+            on_validation_model_eval=raising(AssertionError),
+            validation_step=lambda self, batch, batch_idx: modes.append(self.training),
+        )
         module.on_validation_model_eval = None
         quiet_trainer().fit(module, batches(1), batches(1))
         assert modes == [False]

@@ -14,7 +14,7 @@ from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core import spawned
 from lightlib.core.run.signals import Signals
 from lightlib.errors import SIGTERMException
-from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights, subclass
 from tests.runs.steps import Data, Keeps, Steps, on
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
@@ -206,18 +206,15 @@ class TestInARun:
     def test_in_a_validation_as_soon_as_nothing_is_lost(self, tmp_path, interval, batch):
         seen = []
 
-        class Sees(Steps):
-            def validation_step(self, batch, batch_idx):
-                seen.append(batch_idx)
-
+        sees = subclass(Steps, validation_step=lambda self, batch, batch_idx: seen.append(batch_idx))
         arguments = {"accumulate_grad_batches": 2, "val_check_interval": interval, "enable_checkpointing": True}
         sender = sends(INT, "on_validation_batch_start", lambda trainer: trainer.progress.batch == interval)
         trainer = quiet_trainer(**arguments, callbacks=[sender, ModelCheckpoint(tmp_path, save_top_k=0)])
         with pytest.raises(SystemExit):
-            trainer.fit(Sees(), batches(8), batches(4))
+            trainer.fit(sees(), batches(8), batches(4))
         assert trainer.progress.batch == batch
         assert seen == ([0] if interval == 2 else [0, 1, 2, 3])
-        resumed, whole = Sees(), Sees()
+        resumed, whole = sees(), sees()
         quiet_trainer(**arguments, callbacks=[ModelCheckpoint(tmp_path, save_top_k=0)]).fit(
             resumed, batches(8), batches(4), ckpt_path=tmp_path / "interrupted.ckpt"
         )

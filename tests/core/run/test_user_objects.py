@@ -17,7 +17,7 @@ from torchmetrics import CatMetric
 import lightlib as L
 from lightlib.loggers import Logger
 from tests.core.run.test_user_state import Net, case, check, data, run
-from tests.runs.plain import samples
+from tests.runs.plain import samples, subclass
 
 
 # places that are saved
@@ -194,12 +194,11 @@ def said(module, tmp_path, *callbacks):
 
 
 def test_a_layer_without_parameters_that_is_replaced_or_added_is_reported(tmp_path):
-    class Replaces(Net):
-        def on_train_epoch_start(self):
-            self.backbone[2] = nn.GELU()
-            self.added = nn.Dropout(0.1)
+    def on_train_epoch_start(self):
+        self.backbone[2] = nn.GELU()
+        self.added = nn.Dropout(0.1)
 
-    text = said(Replaces, tmp_path)
+    text = said(subclass(Net, on_train_epoch_start), tmp_path)
     assert "module.backbone.2: it became a GELU since training began" in text
     assert "module.added: a Dropout was added since training began" in text
     assert text.count("since training began") == 2

@@ -15,6 +15,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
 from lightlib_lightning.order import LIGHTNING
 from tests.runs.bad_input import Net, Validated, loader, said, trainer, with_methods
+from tests.runs.plain import calling
 
 __all__ = ["said"]
 
@@ -229,18 +230,16 @@ class TestInterrupts:
     def interrupted(self, **arguments):
         calls = []
 
-        class Given(Net):
-            def training_step(self, batch, batch_idx):
-                calls.append(batch_idx)
-                if len(calls) == 6:
-                    raise KeyboardInterrupt
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            calls.append(batch_idx)
+            if len(calls) == 6:
+                raise KeyboardInterrupt
 
         logger, watching = Told(), Watching()
         callbacks = [watching, *arguments.pop("callbacks", [])]
         run = trainer(max_epochs=3, logger=logger, callbacks=callbacks, **arguments)
         with pytest.raises(SystemExit) as caught:
-            run.fit(Given(), loader())
+            run.fit(calling(Net, training_step), loader())
         assert caught.value.code == 130
         assert run.interrupted
         assert logger.ends == ["interrupted"]

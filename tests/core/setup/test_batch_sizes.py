@@ -16,7 +16,7 @@ from lightlib.core.resume.step_sizes import keeps
 from lightlib.core.setup.batch_sizes import accumulation_of, largest_batch
 from lightlib.data import sharding
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples, subclass
 
 
 class Sizes(Net):
@@ -111,14 +111,13 @@ def test_each_fit_resolves_anew():
 
 
 def test_several_loaders_of_one_batch_size():
-    class Both(Sizes):
-        def training_step(self, batch, batch_idx):
-            return super().training_step(batch["a"], batch_idx)
-
-    trainer, _ = fit({"a": loader(8, 4), "b": loader(16, 4)}, Both(), global_batch_size=8)
+    both = subclass(
+        Sizes, training_step=lambda self, batch, batch_idx: Sizes.training_step(self, batch["a"], batch_idx)
+    )
+    trainer, _ = fit({"a": loader(8, 4), "b": loader(16, 4)}, both(), global_batch_size=8)
     assert trainer.accumulate_grad_batches == 2
     with pytest.raises(MisconfigurationException, match=r"has loaders with the batch sizes \[4, 2\]"):
-        fit({"a": loader(8, 4), "b": loader(16, 2)}, Both(), global_batch_size=8)
+        fit({"a": loader(8, 4), "b": loader(16, 2)}, both(), global_batch_size=8)
 
 
 @pytest.mark.parametrize("data", [batches(2), Unsized(batches(2)), DataLoader(batches(2), batch_size=None)])

@@ -23,7 +23,7 @@ from lightlib.callbacks.presets.callback_presets import preset
 from lightlib.config.trainer_arguments import with_callbacks
 from lightlib.core.setup.callbacks import GivenCallbacks
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from tests.runs.bad_input import Net, loader
+from tests.runs.bad_input import Net, loader, with_methods
 from tests.runs.plain import QUIET
 
 NO_FILES = {"accelerator": "cpu", "logger": False}
@@ -78,12 +78,8 @@ class TestClasses:
         L.Trainer(**QUIET, callbacks=eval(fix.partition("=")[2].replace("…", "'loss'")))
 
     def test_a_class_that_the_module_returns(self):
-        class Given(Net):
-            def configure_callbacks(self):
-                return Counter
-
         trainer = L.Trainer(**QUIET, max_epochs=1, limit_train_batches=2)
-        trainer.fit(Given(), loader())
+        trainer.fit(with_methods(configure_callbacks=lambda self: Counter), loader())
         assert [callback.batches for callback in trainer.callbacks] == [2]
 
     @pytest.mark.parametrize("given", [Callback, Net, int])

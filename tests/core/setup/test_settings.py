@@ -14,7 +14,7 @@ from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.profilers import PassThroughProfiler, SimpleProfiler
 from lightlib.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
-from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights, with_methods
 from tests.runs.steps import Counts, Steps
 
 
@@ -136,22 +136,18 @@ class TestProfiler:
             def train_dataloader(self):
                 return batches(2)
 
-        class Validates(Net):
-            def validation_step(self, batch, batch_idx):
-                pass
-
-            def val_dataloader(self):
-                return batches(1)
-
         profiler = SimpleProfiler()
-        quiet_trainer(profiler=profiler).fit(Validates(), datamodule=Data())
+        quiet_trainer(profiler=profiler).fit(
+            with_methods(validation_step=lambda self, batch, batch_idx: None, val_dataloader=lambda self: batches(1)),
+            datamodule=Data(),
+        )
         assert {
             "[LightningDataModule]Data.prepare_data",
             "[LightningDataModule]Data.setup",
             "[LightningDataModule]Data.train_dataloader",
-            "[LightningModule]Validates.val_dataloader",
-            "[LightningModule]Validates.prepare_data",
-            "[LightningModule]Validates.configure_optimizers",
+            "[LightningModule]Given.val_dataloader",
+            "[LightningModule]Given.prepare_data",
+            "[LightningModule]Given.configure_optimizers",
         } <= set(profiler.recorded_durations)
 
     def test_loaders_that_were_given_have_none(self):
@@ -219,14 +215,11 @@ class TestTheLimitOfAllStages:
         assert [getattr(trainer, name) for name in self.NAMES] == [0.5, 2, 3, 3]
 
     def test_in_a_run(self, monkeypatch):
-        class Validated(Net):
-            validated = 0
-
-            def validation_step(self, batch, batch_idx):
-                self.validated += 1
+        def validation_step(self, batch, batch_idx):
+            self.validated += 1
 
         monkeypatch.setenv("LIGHTLIB_LIMIT_BATCHES", "3")
-        trainer, module = quiet_trainer(max_epochs=2), Validated()
+        trainer, module = quiet_trainer(max_epochs=2), with_methods(Net, validation_step, validated=0)
         trainer.fit(module, batches(5), batches(5))
         assert (trainer.global_step, module.validated) == (6, 6)
 

@@ -20,7 +20,8 @@ from lightlib.loggers.media import Audio, Figure, Histogram, Image, Table, Text
 from lightlib.loggers.services.service_logger import ServiceLogger
 from lightlib.report import LightlibWarning, rank_zero_only
 from lightlib.testing import check_logger
-from tests.runs.plain import QUIET, Net, loader
+from tests.runs.modules import LogsLoss
+from tests.runs.plain import QUIET, loader
 
 
 class Recorded(ServiceLogger):
@@ -54,13 +55,6 @@ class Recorded(ServiceLogger):
         self._note(client, status)
 
 
-class Logs(Net):
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        self.log("loss", loss)
-        return loss
-
-
 @pytest.fixture
 def patience(monkeypatch):
     """Wait hardly at all, so that tests of a service that does not answer take no second."""
@@ -69,7 +63,7 @@ def patience(monkeypatch):
 
 
 def fit(logger):
-    module = Logs()
+    module = LogsLoss()
     Trainer(**{**QUIET, "logger": logger}, max_epochs=1, log_every_n_steps=1).fit(module, loader(20))
     return module
 

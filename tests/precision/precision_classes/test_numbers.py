@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from lightlib.precision import MixedPrecision
 from tests.runs.modules import Manual
-from tests.runs.plain import Net, batches, momentum, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, calling, momentum, network, quiet_trainer, same_weights, with_methods
 
 SCALER = {"init_scale": 1024.0, "growth_interval": 3}
 pytestmark = pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
@@ -82,12 +82,11 @@ class TestFloat16Mixed:
             schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
             return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
-        class Rates(Net):
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                rates.append(self.trainer.optimizers[0].param_groups[0]["lr"])
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            rates.append(self.trainer.optimizers[0].param_groups[0]["lr"])
 
         trainer = quiet_trainer(plugins=MixedPrecision("16-mixed", scaler=SCALER))
-        trainer.fit(Rates(configure), with_overflow(3, at=(1,)))
+        trainer.fit(with_methods(Net(configure), on_train_batch_end), with_overflow(3, at=(1,)))
         assert rates == [0.05, 0.05, 0.025]
 
     def test_manual_optimization(self):
@@ -97,7 +96,7 @@ class TestFloat16Mixed:
         def clip(module, optimizer):
             module.clip_gradients(optimizer, 0.3, "norm")
 
-        data, module = with_overflow(6, at=(2,)), Clips(clip)
+        data, module = with_overflow(6, at=(2,)), Clips(before_step=clip)
         trainer = quiet_trainer(plugins=MixedPrecision("16-mixed", scaler=SCALER))
         trainer.fit(module, data)
 
@@ -145,12 +144,8 @@ class TestOthers:
     def test_one_dtype_for_everything(self, precision, dtype):
         made = []
 
-        class Makes(Net):
-            def training_step(self, batch, batch_idx):
-                made.append(torch.zeros(1).dtype)
-                return super().training_step(batch, batch_idx)
-
-        data, module = batches(7), Makes(momentum)
+        module = calling(Net(momentum), training_step=lambda self, *_: made.append(torch.zeros(1).dtype))
+        data = batches(7)
         quiet_trainer(precision=precision, accumulate_grad_batches=2).fit(module, data)
 
         net = network().to(dtype)

@@ -97,12 +97,8 @@ def test_a_modulelist_is_cut_between_its_layers_and_the_rest_goes_to_both_ends()
 
 
 def test_a_modulelist_of_the_module_itself_makes_that_the_part() -> None:
-    class Decoder(L.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed, self.blocks = nn.Embedding(8, 4), nn.ModuleList(layers(4, 4))
-
-    split = find_split(Decoder(), ParallelPlan(), (), 2)
+    module = Holder(embed=nn.Embedding(8, 4), blocks=nn.ModuleList(layers(4, 4)))
+    split = find_split(module, ParallelPlan(), (), 2)
     assert (split.name, split.kind) == ("", "blocks")
 
 
@@ -164,15 +160,10 @@ def test_a_part_that_is_not_there_or_cannot_be_called() -> None:
 
 
 def test_a_module_without_a_list_of_layers_gets_the_plan_to_write() -> None:
-    class Net(L.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution, self.middle, self.classifier = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
-
     with pytest.raises(MisconfigurationException) as caught:
-        cut(Net(), 2)
+        cut(Holder(convolution=nn.Linear(4, 4), middle=nn.Linear(4, 4), classifier=nn.Linear(4, 2)), 2)
     text = str(caught.value)
-    assert "Net has no nn.Sequential and no nn.ModuleList of layers" in text
+    assert "Holder has no nn.Sequential and no nn.ModuleList of layers" in text
     assert "ParallelPlan(pipelined='', stages=[['convolution'], ['middle', 'classifier']])" in text
     assert "x = self.convolution(x) if self.convolution is not None else x" in text
 

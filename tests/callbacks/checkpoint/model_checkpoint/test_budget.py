@@ -12,21 +12,17 @@ from lightlib import Trainer
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.callbacks.checkpoint import model_checkpoint
 from tests.processes.ranks import ranks
-from tests.runs.plain import QUIET, Net, loader
+from tests.runs.plain import QUIET, loader, with_methods
 
 FOLDER = str(Path(model_checkpoint.__file__).parent)
 STEPS = {"every_n_train_steps": 1}
 
 
-class Logs(Net):
-    def validation_step(self, batch, batch_idx):
-        self.log("val_loss", -float(self.trainer.current_epoch))
-
-
 def fit(callback, saves, **arguments):
     """Save once in each epoch, which has one batch."""
     options = {**QUIET, "enable_checkpointing": True, "max_epochs": saves, **arguments}
-    Trainer(**options, callbacks=callback).fit(Logs(), loader(4), loader(4))
+    module = with_methods(validation_step=lambda self, *_: self.log("val_loss", -float(self.trainer.current_epoch)))
+    Trainer(**options, callbacks=callback).fit(module, loader(4), loader(4))
 
 
 def calls_of_saves(run):

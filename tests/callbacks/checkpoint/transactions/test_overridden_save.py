@@ -11,7 +11,7 @@ import pytest
 from lightlib.callbacks import Callback, ModelCheckpoint, OnExceptionCheckpoint
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import QUIET, Net, loader
+from tests.runs.plain import QUIET, Net, loader, with_methods
 
 
 class Signs(Trainer):
@@ -35,11 +35,6 @@ def unsigned(folder):
     ]
 
 
-class Logs(Net):
-    def validation_step(self, batch, batch_idx):
-        self.log("v", float(self.trainer.current_epoch))
-
-
 def trainer(*callbacks, kind=Signs, **arguments):
     return kind(**{**QUIET, "enable_checkpointing": True, "max_epochs": 3, **arguments}, callbacks=list(callbacks))
 
@@ -55,7 +50,8 @@ def trainer(*callbacks, kind=Signs, **arguments):
     ],
 )
 def test_every_file_is_saved_through_it(tmp_path, arguments):
-    trainer(ModelCheckpoint(tmp_path / "some", **arguments)).fit(Logs(), loader(8), loader(4))
+    module = with_methods(validation_step=lambda self, *_: self.log("v", float(self.trainer.current_epoch)))
+    trainer(ModelCheckpoint(tmp_path / "some", **arguments)).fit(module, loader(8), loader(4))
     assert unsigned(tmp_path) == []
 
 

@@ -14,7 +14,8 @@ from lightlib.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from lightlib.checkpoint.storage import local
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, MisconfigurationException
 from lightlib.loggers import CSVLogger, TensorBoardLogger
-from tests.runs.bad_input import Net, loader, refused, refuses_fit, trainer
+from tests.runs.bad_input import Net, loader, refused, refuses_fit, trainer, with_methods
+from tests.runs.plain import raising
 
 WRONG = MisconfigurationException
 A_FOLDER = "a folder that exists or can be made, and into which this user may write."
@@ -81,12 +82,9 @@ class TestFolders:
         refuses_fit(Net(), error=error, logger=kind(folder))
 
     def test_a_folder_that_is_good_stays_as_it_was(self):
-        class Fails(Net):
-            def on_fit_start(self):
-                raise RuntimeError("mine")
-
+        fails = with_methods(on_fit_start=raising(RuntimeError("mine")))
         with pytest.raises(RuntimeError, match="mine"):
-            trainer(enable_checkpointing=True, callbacks=ModelCheckpoint("new/folder")).fit(Fails(), loader())
+            trainer(enable_checkpointing=True, callbacks=ModelCheckpoint("new/folder")).fit(fails, loader())
         assert listing() == ["file"]
 
 
@@ -143,12 +141,11 @@ class TestSaving:
             run.save_checkpoint("a.ckpt", storage_options={})
 
     def test_something_that_cannot_be_pickled(self):
-        class Given(Net):
-            def on_save_checkpoint(self, checkpoint):
-                checkpoint["mine"] = [lambda: 1]
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["mine"] = [lambda: 1]
 
         run = trainer()
-        run.fit(Given(), loader(), weights_only=False)
+        run.fit(with_methods(Net, on_save_checkpoint), loader(), weights_only=False)
         Path("a.ckpt").write_text("the one before")
         with refused(
             CheckpointWriteError,

@@ -8,17 +8,17 @@ import torch
 from lightlib.errors import LoggingError
 from lightlib.report import PossibleUserWarning
 from tests.runs.logs import Base, logged, run
+from tests.runs.plain import calling, with_methods
 
 
 class TestValues:
     def test_one_name_with_two_meanings_in_one_hook(self):
-        class Twice(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("v", 1.0)
-                self.log("v", 1.0, on_epoch=True)
+        def training_step(self, batch, batch_idx):
+            self.log("v", 1.0)
+            self.log("v", 1.0, on_epoch=True)
 
         with pytest.raises(LoggingError, match=r"on_epoch=None and then on_epoch=True"):
-            run(Twice())
+            run(with_methods(Base, training_step))
 
     @pytest.mark.parametrize(
         ("value", "text"),
@@ -33,40 +33,24 @@ class TestValues:
         ],
     )
     def test_values(self, value, text):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("v", value)
-
         with pytest.raises(LoggingError, match=text) as error:
-            run(Logs())
+            run(with_methods(Base, training_step=lambda self, batch, batch_idx: self.log("v", value)))
         assert "Fix:" in str(error.value)
 
     def test_a_name_that_is_none(self):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log(3, 1.0)
-
         with pytest.raises(LoggingError, match=r"got the name 3 \(int\)"):
-            run(Logs())
+            run(with_methods(Base, training_step=lambda self, batch, batch_idx: self.log(3, 1.0)))
 
     def test_integers_are_logged_as_floats_with_a_warning(self):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("v", torch.tensor(3), on_epoch=True)
-                return super().training_step(batch, batch_idx)
-
+        logs = calling(Base, training_step=lambda self, batch, batch_idx: self.log("v", torch.tensor(3), on_epoch=True))
         with pytest.warns(PossibleUserWarning, match="got an integer tensor"):
-            rows, _ = run(Logs(), limit_val_batches=0)
+            rows, _ = run(logs, limit_val_batches=0)
         assert logged(rows)[-1] == (2, "v_epoch", 3.0)
 
     @pytest.mark.parametrize("value", [torch.tensor([[2.0]]), torch.tensor(2.0, dtype=torch.bfloat16), True, 2])
     def test_everything_with_one_number_is_taken(self, value):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("v", value)
-                return super().training_step(batch, batch_idx)
-
-        rows, trainer = run(Logs(), limit_val_batches=0)
+        logs = calling(Base, training_step=lambda self, batch, batch_idx: self.log("v", value))
+        rows, trainer = run(logs, limit_val_batches=0)
         assert logged(rows)[0] == (1, "v", float(value))
         assert trainer.callback_metrics["v"].shape == ()
 

@@ -16,7 +16,7 @@ from lightlib.core.metrics.results import exact_tensor, to_floats
 from lightlib.errors import LoggingError
 from lightlib.loggers import CSVLogger
 from lightlib.report import PossibleUserWarning
-from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, quiet_trainer, with_methods
 
 FIRST, SECOND = torch.arange(8.0), torch.arange(5.0) + 100
 REDUCTIONS = {
@@ -92,13 +92,12 @@ def test_a_metric_object_for_each_loader_is_refused():
 
 
 def test_only_the_loaders_that_log_it_have_it():
-    class Second(Net):
-        def validation_step(self, batch, batch_idx, dataloader_idx=0):
-            if dataloader_idx == 1:
-                self.log("v", batch[0].mean(), add_dataloader_idx=False)
-            self.log("each", batch[0].mean())
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        if dataloader_idx == 1:
+            self.log("v", batch[0].mean(), add_dataloader_idx=False)
+        self.log("each", batch[0].mean())
 
-    first, second = quiet_trainer().validate(Second(), loaders(), verbose=False)
+    first, second = quiet_trainer().validate(with_methods(Net, validation_step), loaders(), verbose=False)
     assert first == {"each/dataloader_idx_0": pytest.approx(FIRST.mean().item())}
     expected = pytest.approx(SECOND.mean().item())
     assert second == {"v": expected, "each/dataloader_idx_1": expected}

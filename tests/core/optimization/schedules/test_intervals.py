@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import (
 from lightlib.core.optimization.schedules import SchedulerConfig, Schedules, step_scheduler
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, quiet_trainer, with_methods
 from tests.runs.steps import OwnSchedule
 
 
@@ -257,12 +257,11 @@ def test_no_warning_about_the_order_after_a_resume(tmp_path):
     def configure(parameters):
         return [SGD(parameters, lr=0.1)], [partial(StepLR, step_size=1)]
 
-    class Saves(Net):
-        def on_train_batch_end(self, outputs, batch, batch_idx):
-            if (self.current_epoch, batch_idx) == (0, 1):
-                self.trainer.save_checkpoint(tmp_path / "file.ckpt")
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if (self.current_epoch, batch_idx) == (0, 1):
+            self.trainer.save_checkpoint(tmp_path / "file.ckpt")
 
-    quiet_trainer(max_epochs=1).fit(Saves(configure), batches(2))
+    quiet_trainer(max_epochs=1).fit(with_methods(Net(configure), on_train_batch_end), batches(2))
     trainer = quiet_trainer(max_epochs=2)
     trainer.fit(module := Net(configure), batches(2), ckpt_path=tmp_path / "file.ckpt")
     assert module.optimizers().param_groups[0]["lr"] == pytest.approx(0.001)

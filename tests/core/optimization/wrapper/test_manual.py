@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import ExponentialLR, StepLR
 
 from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights, with_methods
 from tests.runs.resumable import SaveAtStep
 
 
@@ -98,17 +98,14 @@ def test_they_resume_bit_for_bit(tmp_path):
 
 
 def test_the_gradient_of_an_output_that_is_no_loss():
-    class Given(Net):
-        automatic_optimization = False
+    def training_step(self, batch, batch_idx):
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        scores = self.net(batch[0])
+        self.manual_backward(scores, gradient=scores.detach().sign())
+        optimizer.step()
 
-        def training_step(self, batch, batch_idx):
-            optimizer = self.optimizers()
-            optimizer.zero_grad()
-            scores = self.net(batch[0])
-            self.manual_backward(scores, gradient=scores.detach().sign())
-            optimizer.step()
-
-    module, data, net = Given(), batches(3), network()
+    module, data, net = with_methods(Net, training_step, automatic_optimization=False), batches(3), network()
     quiet_trainer().fit(module, data)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for x, _ in data:
@@ -204,20 +201,18 @@ class TestClipGrads:
         assert norms == pytest.approx(plain, rel=1e-2)
 
     def test_the_hook_sees_clipped_gradients(self):
-        class Watched(Clipped):
-            def on_before_optimizer_step(self, optimizer):
-                norms.append(torch.cat([p.grad.flatten() for p in self.net.parameters()]).norm().item())
+        def on_before_optimizer_step(self, optimizer):
+            norms.append(torch.cat([p.grad.flatten() for p in self.net.parameters()]).norm().item())
 
         norms = []
-        quiet_trainer().fit(Watched(clip), batches(2))
+        quiet_trainer().fit(with_methods(Clipped(clip), on_before_optimizer_step), batches(2))
         assert norms == pytest.approx([0.05, 0.05], rel=1e-4)
 
     def test_in_an_overridden_step(self):
-        class Overridden(Net):
-            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-                optimizer.step(optimizer_closure, clip_grads=clip)
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+            optimizer.step(optimizer_closure, clip_grads=clip)
 
-        module, data, net = Overridden(), batches(4), network()
+        module, data, net = with_methods(Net, optimizer_step), batches(4), network()
         quiet_trainer(accumulate_grad_batches=2).fit(module, data)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for i in (0, 2):

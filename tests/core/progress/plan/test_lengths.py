@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from lightlib.callbacks import LambdaCallback
-from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights, with_methods
 from tests.runs.steps import Steps
 
 
@@ -59,11 +59,10 @@ def test_a_schedule_gets_the_exact_number_of_steps():
         totals.append(total_steps)
         return torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=total_steps)
 
-    class Scheduled(Net):
-        def configure_optimizers(self):
-            return [torch.optim.SGD(self.parameters(), lr=0.1)], [{"scheduler": schedule, "interval": "step"}]
+    def configure_optimizers(self):
+        return [torch.optim.SGD(self.parameters(), lr=0.1)], [{"scheduler": schedule, "interval": "step"}]
 
-    quiet_trainer(max_epochs=1.5, accumulate_grad_batches=2).fit(Scheduled(), batches(6))
+    quiet_trainer(max_epochs=1.5, accumulate_grad_batches=2).fit(with_methods(Net, configure_optimizers), batches(6))
     assert totals == [3 + 2]
 
 

@@ -16,7 +16,7 @@ import torch
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from tests.runs.bad_input import Net, loader, refused, trainer
+from tests.runs.bad_input import Net, loader, refused, trainer, with_methods
 
 BROKEN = CheckpointError
 WHOLE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
@@ -265,12 +265,11 @@ class TestCode:
         assert isinstance(Net.load_from_checkpoint("a.ckpt", weights_only=False), Net)
 
     def test_a_hook_that_writes_objects_is_refused(self):
-        class Given(Net):
-            def on_save_checkpoint(self, checkpoint):
-                checkpoint["mine"] = {"strange": [Stranger()]}
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["mine"] = {"strange": [Stranger()]}
 
         run = trainer()
-        run.fit(Given(), loader())
+        run.fit(with_methods(Net, on_save_checkpoint), loader())
         text = "The checkpoint holds an object that is no plain value at ['mine']['strange'][0] (Stranger)"
         with refused(
             CheckpointWriteError,

@@ -13,7 +13,7 @@ from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError
 from lightlib.precision import MixedPrecision
 from tests.processes.programs import Program
-from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples, subclass, with_methods
 from tests.runs.resumable import Everything, Noisy, SavesEverywhere, fresh, loaders, run, trainer_for
 
 
@@ -314,11 +314,10 @@ class TestOtherWaysToOptimize:
         self.check(tmp_path, lambda: Net(lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3), dropout=0.2))
 
     def test_weighted_losses(self, tmp_path):
-        class Weighted(Net):
-            def training_step(self, batch, batch_idx):
-                return {"loss": super().training_step(batch, batch_idx) * len(batch[1]), "weight": len(batch[1])}
+        def training_step(self, batch, batch_idx):
+            return {"loss": Net.training_step(self, batch, batch_idx) * len(batch[1]), "weight": len(batch[1])}
 
-        self.check(tmp_path, lambda: Weighted(dropout=0.2), accumulate_grad_batches=2)
+        self.check(tmp_path, lambda: with_methods(Net(dropout=0.2), training_step), accumulate_grad_batches=2)
 
 
 class TestFiles:
@@ -354,11 +353,8 @@ class TestFiles:
         assert same_weights(module, whole)
 
     def test_the_same_trainer_goes_on(self):
-        class Validates(Net):
-            def validation_step(self, batch, batch_idx):
-                pass
-
-        module = Validates(dropout=0.3)
+        validates = subclass(validation_step=lambda self, *_: None)
+        module = validates(dropout=0.3)
         trainer = quiet_trainer(max_epochs=-1, max_steps=5)
         torch.manual_seed(11)
         data = loader(28, shuffle=True)
@@ -367,7 +363,7 @@ class TestFiles:
         trainer.validate(module, batches(1), verbose=False)
         trainer.max_steps = 14
         trainer.fit(module, data, batches(1))
-        whole = Validates(dropout=0.3)
+        whole = validates(dropout=0.3)
         torch.manual_seed(11)
         quiet_trainer(max_epochs=-1, max_steps=14).fit(whole, loader(28, shuffle=True), batches(1))
         assert same_weights(module, whole)

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import StepLR
 from lightlib.callbacks import LambdaCallback
 from lightlib.callbacks.callback import Callback
 from tests.runs.modules import LogsLoss, Manual
-from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, by_closure, quiet_trainer, raising, subclass, with_methods
 from tests.runs.recorder import TRANSFER, Data, Evaluates, Recorder, lines_of
 
 BEFORE = (*TRANSFER, "prepare_data", "setup", "teardown", "configure_callbacks", "configure_model")
@@ -181,12 +181,8 @@ def test_accumulation():
 
 
 def test_overridden_optimizer_step_sees_the_same_order():
-    class Steps(Net):
-        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-            optimizer.step(closure=optimizer_closure)
-
     plain = training(Recorder(BEFORE), Net, 3, accumulate_grad_batches=2)
-    assert training(Recorder(BEFORE), Steps, 3, accumulate_grad_batches=2) == plain
+    assert training(Recorder(BEFORE), subclass(optimizer_step=by_closure), 3, accumulate_grad_batches=2) == plain
 
 
 def test_an_optimizer_that_is_given_a_closure_sees_the_same_order():
@@ -194,12 +190,9 @@ def test_an_optimizer_that_is_given_a_closure_sees_the_same_order():
         def step(self, closure=None):
             return super().step(closure)
 
-    class Owns(Net):
-        def configure_optimizers(self):
-            return Own(self.parameters(), lr=0.1)
-
+    owns = subclass(configure_optimizers=lambda self: Own(self.parameters(), lr=0.1))
     plain = training(Recorder(BEFORE), Net, 3, accumulate_grad_batches=2)
-    assert training(Recorder(BEFORE), Owns, 3, accumulate_grad_batches=2) == plain
+    assert training(Recorder(BEFORE), owns, 3, accumulate_grad_batches=2) == plain
 
 
 def test_manual_optimization():
@@ -224,12 +217,8 @@ def test_manual_optimization():
 
 
 def test_a_skipped_batch_steps_nothing():
-    class Skips(Net):
-        def training_step(self, batch, batch_idx):
-            return None
-
     with pytest.warns(UserWarning, match=r"No optimizer stepped in epoch 0 \(1 batches\)"):
-        found = training(Recorder(BEFORE), Skips, 1)
+        found = training(Recorder(BEFORE), subclass(training_step=lambda self, batch, batch_idx: None), 1)
     assert found == lines_of(f"""
         A B M on_train_batch_start
         {OPENS}
@@ -240,39 +229,29 @@ def test_a_skipped_batch_steps_nothing():
 
 
 def test_minus_one_skips_the_epoch():
-    class Skips(Net):
-        def on_train_batch_start(self, batch, batch_idx):
-            return -1 if batch_idx == 1 else None
-
-    found = training(Recorder(BEFORE), Skips, 3)
+    skips = subclass(on_train_batch_start=lambda self, batch, batch_idx: -1 if batch_idx == 1 else None)
+    found = training(Recorder(BEFORE), skips, 3)
     assert found[-2:] == ["A B M on_accumulation_end", "A B M on_train_batch_start"]
     assert found.count("M training_step") == 1
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_minus_one_of_a_callback_skips_the_epoch_whoever_is_called_after_it(order):
-    class Asks(Net):
-        def on_train_batch_start(self, batch, batch_idx):
-            return None
-
     skips = LambdaCallback(on_train_batch_start=lambda trainer, module, batch, i: -1 if i == 2 else None)
     looks = LambdaCallback(on_train_batch_start=lambda *args: None)
     trainer = quiet_trainer(max_epochs=2, callbacks=[skips, looks][::order])
-    trainer.fit(Asks(), batches(5))
+    trainer.fit(with_methods(on_train_batch_start=lambda self, *_: None), batches(5))
     assert trainer.global_step == 4
 
 
 class TestException:
     @pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(3)])
     def test_everybody_is_told_and_may_tidy_up(self, error):
-        class Breaks(Evaluates):
-            def training_step(self, batch, batch_idx):
-                raise error
-
+        breaks = subclass(Evaluates, training_step=raising(error))
         recorder = Recorder()
         trainer = quiet_trainer(callbacks=recorder.callbacks())
         with pytest.raises(type(error)):
-            trainer.fit(recorder.module(Breaks), datamodule=recorder.datamodule())
+            trainer.fit(recorder.module(breaks), datamodule=recorder.datamodule())
         lines = recorder.lines()
         assert lines[lines.index("M training_step") + 1 :] == lines_of("""
             A B D on_exception
@@ -288,15 +267,11 @@ class TestException:
         assert recorder.lines() == ["M configure_callbacks"]
 
     def test_a_second_error_while_tidying_up_does_not_hide_the_first(self):
-        class Breaks(Net):
-            def training_step(self, batch, batch_idx):
-                raise RuntimeError("the first")
-
-            def teardown(self, stage):
-                raise ValueError("the second")
-
+        breaks = with_methods(
+            training_step=raising(RuntimeError("the first")), teardown=raising(ValueError("the second"))
+        )
         with pytest.warns(UserWarning, match="failed as well"), pytest.raises(RuntimeError, match="the first"):
-            quiet_trainer().fit(Breaks(), Data(1).loader())
+            quiet_trainer().fit(breaks, Data(1).loader())
 
 
 class Stateful(Callback):
@@ -307,15 +282,14 @@ class Stateful(Callback):
 
 
 def test_saving_and_resuming_within_an_epoch(tmp_path):
-    class Saves(Evaluates):
-        def on_train_batch_end(self, outputs, batch, batch_idx):
-            if self.global_step == 1:
-                self.trainer.save_checkpoint(tmp_path / "one.ckpt")
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if self.global_step == 1:
+            self.trainer.save_checkpoint(tmp_path / "one.ckpt")
 
     quiet = ("prepare_data", "configure_callbacks", *TRANSFER)
     recorder = Recorder(quiet)
     trainer = quiet_trainer(callbacks=recorder.callbacks(Stateful))
-    trainer.fit(recorder.module(Saves), datamodule=recorder.datamodule(2))
+    trainer.fit(recorder.module(subclass(Evaluates, on_train_batch_end)), datamodule=recorder.datamodule(2))
     lines = recorder.lines()
     saved = lines.index("A B D state_dict")
     assert lines[saved - 1 : saved + 4] == lines_of("""

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau, StepLR
 
 from tests.runs.modules import Validated
-from tests.runs.plain import Net, Unsized, batches, loader, network, quiet_trainer, same_weights, sgd
+from tests.runs.plain import Net, Unsized, batches, loader, network, quiet_trainer, same_weights, sgd, with_methods
 
 OPTIMIZERS = {
     "sgd": sgd,
@@ -98,12 +98,9 @@ class TestClipping:
     def test_the_norm_before_clipping_can_be_read(self):
         norms = []
 
-        class Reads(Net):
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                norms.append(self.trainer.gradient_norm.item())
-
+        reads = with_methods(on_train_batch_end=lambda self, *_: norms.append(self.trainer.gradient_norm.item()))
         data, expected = batches(3), []
-        quiet_trainer(gradient_clip_val=0.2).fit(Reads(), data)
+        quiet_trainer(gradient_clip_val=0.2).fit(reads, data)
 
         def clip(parameters):
             expected.append(torch.nn.utils.clip_grad_norm_(parameters, 0.2).item())
@@ -275,11 +272,7 @@ class TestRandomness:
         assert same_weights(module.net, by_hand(OPTIMIZERS["sgd"], data, epochs=2, dropout=0.2))
 
     def test_the_sanity_check_draws_nothing(self):
-        class Validates(Net):
-            def validation_step(self, batch, batch_idx):
-                torch.rand(5)
-
-        module = Validates(dropout=0.3)
+        module = with_methods(Net(dropout=0.3), validation_step=lambda self, *_: torch.rand(5))
         torch.manual_seed(11)
         trainer = quiet_trainer(num_sanity_val_steps=2, check_val_every_n_epoch=5)
         trainer.fit(module, loader(20, shuffle=True), batches(3))
@@ -287,11 +280,7 @@ class TestRandomness:
         assert same_weights(module.net, by_hand(OPTIMIZERS["sgd"], loader(20, shuffle=True), dropout=0.3))
 
     def test_validation_loader_draws_as_in_a_plain_loop(self):
-        class Validates(Net):
-            def validation_step(self, batch, batch_idx):
-                self.net(batch[0])
-
-        module = Validates(dropout=0.3)
+        module = with_methods(Net(dropout=0.3), validation_step=lambda self, batch, batch_idx: self.net(batch[0]))
         torch.manual_seed(11)
         quiet_trainer(max_epochs=2).fit(module, loader(20, shuffle=True), loader(8))
 
@@ -315,12 +304,11 @@ class TestLosses:
         """Batches of 3, 8, 1, 6 and 2 samples in windows of two: every sample counts the same."""
         x, y = samples_of([3, 8, 1, 6, 2])
 
-        class Weighted(Net):
-            def training_step(self, batch, batch_idx):
-                x, y = batch
-                return {"loss": cross_entropy(self.net(x), y, reduction="sum"), "weight": len(y)}
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            return {"loss": cross_entropy(self.net(x), y, reduction="sum"), "weight": len(y)}
 
-        module = Weighted()
+        module = with_methods(Net, training_step)
         quiet_trainer(accumulate_grad_batches=2).fit(module, list(zip(x, y, strict=True)))
 
         net = network()
@@ -335,14 +323,13 @@ class TestLosses:
         x, y = samples_of([3, 8, 4, 4])
         counted = [3, 8, 0, 4]
 
-        class Weighted(Net):
-            def training_step(self, batch, batch_idx):
-                x, y = batch
-                n = counted[batch_idx]
-                weight = torch.tensor(float(n)) if batch_idx % 2 else n
-                return {"loss": cross_entropy(self.net(x), y, reduction="sum") * (n > 0), "weight": weight}
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            n = counted[batch_idx]
+            weight = torch.tensor(float(n)) if batch_idx % 2 else n
+            return {"loss": cross_entropy(self.net(x), y, reduction="sum") * (n > 0), "weight": weight}
 
-        module = Weighted()
+        module = with_methods(Net, training_step)
         quiet_trainer(accumulate_grad_batches=4).fit(module, list(zip(x, y, strict=True)))
 
         net = network()
@@ -353,11 +340,10 @@ class TestLosses:
         torch.testing.assert_close(module.net.state_dict(), net.state_dict(), rtol=1e-6, atol=1e-7)
 
     def test_none_skips_the_batch(self):
-        class Skips(Net):
-            def training_step(self, batch, batch_idx):
-                return None if batch_idx in (1, 4) else super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            return None if batch_idx in (1, 4) else Net.training_step(self, batch, batch_idx)
 
-        data, module = batches(6), Skips(OPTIMIZERS["adamw"])
+        data, module = batches(6), with_methods(Net(OPTIMIZERS["adamw"]), training_step)
         trainer = quiet_trainer(max_epochs=2)
         trainer.fit(module, data)
         kept = [batch for i, batch in enumerate(data) if i not in (1, 4)]
@@ -365,11 +351,10 @@ class TestLosses:
         assert same_weights(module.net, by_hand(OPTIMIZERS["adamw"], kept, epochs=2))
 
     def test_none_within_a_window_is_not_counted(self):
-        class Skips(Net):
-            def training_step(self, batch, batch_idx):
-                return None if batch_idx in (1, 2, 3, 6, 7) else super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            return None if batch_idx in (1, 2, 3, 6, 7) else Net.training_step(self, batch, batch_idx)
 
-        data, module = batches(8), Skips()
+        data, module = batches(8), with_methods(Net, training_step)
         trainer = quiet_trainer(accumulate_grad_batches=2)  # the windows hold 1, 0, 2 and 0 losses
         trainer.fit(module, data)
         assert trainer.global_step == 2

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 from tests.runs.bad_input import refused
-from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights, with_methods
 
 
 def nets():
@@ -95,23 +95,20 @@ class TestManual:
         assert same_weights(module.discriminator, discriminator)
 
     def test_accumulation_clipping_and_schedule_by_the_user(self):
-        class Manual(Net):
-            automatic_optimization = False
+        def training_step(self, batch, batch_idx):
+            optimizer, schedule = self.optimizers(), self.lr_schedulers()
+            self.manual_backward(Net.training_step(self, batch, batch_idx) / 3)
+            if batch_idx % 3 == 2 or self.trainer.is_last_batch:
+                self.clip_gradients(optimizer, gradient_clip_val=0.2, gradient_clip_algorithm="norm")
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
 
-            def training_step(self, batch, batch_idx):
-                optimizer, schedule = self.optimizers(), self.lr_schedulers()
-                self.manual_backward(super().training_step(batch, batch_idx) / 3)
-                if batch_idx % 3 == 2 or self.trainer.is_last_batch:
-                    self.clip_gradients(optimizer, gradient_clip_val=0.2, gradient_clip_algorithm="norm")
-                    optimizer.step()
-                    optimizer.zero_grad()
-                    schedule.step()
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
+            return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)]
 
-            def configure_optimizers(self):
-                optimizer = torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
-                return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)]
-
-        data, module = batches(8), Manual()
+        data, module = batches(8), with_methods(Net, training_step, configure_optimizers, automatic_optimization=False)
         trainer = quiet_trainer()
         trainer.fit(module, data)
 
@@ -129,21 +126,18 @@ class TestManual:
         assert same_weights(module.net, net)
 
     def test_step_with_a_closure_and_the_raw_optimizer_count_alike(self):
-        class Manual(Net):
-            automatic_optimization = False
+        def training_step(self, batch, batch_idx):
+            optimizer = self.optimizers(use_pl_optimizer=batch_idx % 2 == 0)
 
-            def training_step(self, batch, batch_idx):
-                optimizer = self.optimizers(use_pl_optimizer=batch_idx % 2 == 0)
+            def closure():
+                optimizer.zero_grad()
+                loss = Net.training_step(self, batch, batch_idx)
+                self.manual_backward(loss)
+                return loss
 
-                def closure():
-                    optimizer.zero_grad()
-                    loss = Net.training_step(self, batch, batch_idx)
-                    self.manual_backward(loss)
-                    return loss
+            optimizer.step(closure=closure)
 
-                optimizer.step(closure=closure)
-
-        data, module = batches(6), Manual()
+        data, module = batches(6), with_methods(Net, training_step, automatic_optimization=False)
         trainer = quiet_trainer()
         trainer.fit(module, data)
         net = network()
@@ -296,14 +290,13 @@ class TestOverridden:
     def test_optimizer_step_with_a_warm_up(self, accumulate):
         seen = []
 
-        class WarmsUp(Net):
-            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-                seen.append((epoch, batch_idx))
-                for group in optimizer.param_groups:
-                    group["lr"] = 0.1 * min(1.0, (self.trainer.global_step + 1) / 5)
-                optimizer.step(closure=optimizer_closure)
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+            seen.append((epoch, batch_idx))
+            for group in optimizer.param_groups:
+                group["lr"] = 0.1 * min(1.0, (self.trainer.global_step + 1) / 5)
+            optimizer.step(closure=optimizer_closure)
 
-        data, module = batches(10), WarmsUp()
+        data, module = batches(10), with_methods(Net, optimizer_step)
         arguments = {"accumulate_grad_batches": accumulate, "gradient_clip_val": 0.5}
         quiet_trainer(max_epochs=2, **arguments).fit(module, data)
 
@@ -324,14 +317,13 @@ class TestOverridden:
         assert same_weights(module.net, net)
 
     def test_optimizer_step_may_leave_out_a_step(self):
-        class EverySecond(Net):
-            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-                if batch_idx % 2 == 0:
-                    optimizer.step(closure=optimizer_closure)
-                else:
-                    optimizer_closure()
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+            if batch_idx % 2 == 0:
+                optimizer.step(closure=optimizer_closure)
+            else:
+                optimizer_closure()
 
-        data, module = batches(6), EverySecond()
+        data, module = batches(6), with_methods(Net, optimizer_step)
         trainer = quiet_trainer()
         trainer.fit(module, data)
         net = network()
@@ -345,29 +337,27 @@ class TestOverridden:
 
     @pytest.mark.parametrize("step", [lambda optimizer: None, lambda optimizer: optimizer.step()])
     def test_optimizer_step_that_never_calls_its_closure_is_an_error(self, step):
-        class Forgets(Net):
-            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-                if batch_idx == 1:
-                    step(optimizer)
-                else:
-                    optimizer.step(closure=optimizer_closure)
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+            if batch_idx == 1:
+                step(optimizer)
+            else:
+                optimizer.step(closure=optimizer_closure)
 
         with refused(
             MisconfigurationException,
             "The closure of batch 1 was never called, so training_step and backward did not run.",
             "`optimizer_step` to pass the closure to optimizer.step, and optimizer.step to call it.",
-            "optimizer.step(closure=optimizer_closure) in Forgets.optimizer_step, or optimizer_closure() alone to "
+            "optimizer.step(closure=optimizer_closure) in Given.optimizer_step, or optimizer_closure() alone to "
             "skip the update.",
         ):
-            quiet_trainer().fit(Forgets(), batches(3))
+            quiet_trainer().fit(with_methods(Net, optimizer_step), batches(3))
 
     def test_backward(self):
-        class Twice(Net):
-            def backward(self, loss):
-                loss.backward(retain_graph=True)
-                loss.backward()
+        def backward(self, loss):
+            loss.backward(retain_graph=True)
+            loss.backward()
 
-        data, module = batches(6), Twice()
+        data, module = batches(6), with_methods(Net, backward)
         quiet_trainer(accumulate_grad_batches=2).fit(module, data)
         net = network()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -420,16 +410,14 @@ class TestOverridden:
     def test_optimizer_zero_grad(self):
         seen = []
 
-        class Keeps(Net):
+        def optimizer_zero_grad(self, epoch, batch_idx, optimizer):
             """Gradients decay in place of vanishing."""
+            seen.append((epoch, batch_idx))
+            for p in self.parameters():
+                if p.grad is not None:
+                    p.grad.mul_(0.5)
 
-            def optimizer_zero_grad(self, epoch, batch_idx, optimizer):
-                seen.append((epoch, batch_idx))
-                for p in self.parameters():
-                    if p.grad is not None:
-                        p.grad.mul_(0.5)
-
-        data, module = batches(5), Keeps()
+        data, module = batches(5), with_methods(Net, optimizer_zero_grad)
         quiet_trainer(accumulate_grad_batches=2).fit(module, data)
         net = network()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -452,11 +440,7 @@ class TestOverridden:
                     if p.grad is not None:
                         p.grad.mul_(0.5)
 
-        class Own(Net):
-            def configure_optimizers(self):
-                return Decays(self.parameters(), lr=0.1)
-
-        data, module = batches(4), Own()
+        data, module = batches(4), Net(lambda parameters: Decays(parameters, lr=0.1))
         quiet_trainer().fit(module, data)
         net = network()
         optimizer = Decays(net.parameters(), lr=0.1)
@@ -470,15 +454,14 @@ class TestOverridden:
     def test_gradients_of_frozen_parameters_are_dropped(self, profiled):
         seen = []
 
-        class Freezes(Net):
-            def on_before_optimizer_step(self, optimizer):
-                seen.append([p.grad is None for p in self.net.parameters()])
-                for p in self.net.parameters():
-                    p.requires_grad = False
-                self.net[0].weight.requires_grad = True
+        def on_before_optimizer_step(self, optimizer):
+            seen.append([p.grad is None for p in self.net.parameters()])
+            for p in self.net.parameters():
+                p.requires_grad = False
+            self.net[0].weight.requires_grad = True
 
         with torch.profiler.profile() if profiled else nullcontext() as profile:
-            quiet_trainer().fit(Freezes(), batches(3))
+            quiet_trainer().fit(with_methods(Net, on_before_optimizer_step), batches(3))
         assert seen[0] == [False] * len(seen[0])
         assert seen[1:] == [[False, *[True] * (len(seen[0]) - 1)]] * 2
         if profiled:
@@ -491,12 +474,11 @@ class TestOverridden:
         assert replaced.call_count == 3
 
     def test_configure_gradient_clipping(self):
-        class ClipsLastLayer(Net):
-            def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
-                assert (gradient_clip_val, gradient_clip_algorithm) == (None, None)
-                torch.nn.utils.clip_grad_norm_(self.net[3].parameters(), 0.1)
+        def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
+            assert (gradient_clip_val, gradient_clip_algorithm) == (None, None)
+            torch.nn.utils.clip_grad_norm_(self.net[3].parameters(), 0.1)
 
-        data, module = batches(6), ClipsLastLayer()
+        data, module = batches(6), with_methods(Net, configure_gradient_clipping)
         quiet_trainer().fit(module, data)
         net = network()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -19,7 +19,7 @@ from lightlib.core.progress.states import TrainerStatus
 from lightlib.errors import MisconfigurationException, StopTraining
 from lightlib.report import PossibleUserWarning
 from lightlib_lightning.order import LIGHTNING
-from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, Rows, batches, calling, network, quiet_trainer, raising, same_weights, with_methods
 from tests.runs.resumable import Everything, Noisy
 from tests.runs.steps import Steps
 
@@ -117,27 +117,22 @@ class TestAStopWithAReason:
         assert same_weights(module.net, network())
 
     def test_a_step_may_raise_it_and_its_batch_has_no_loss(self):
-        class Raises(Net):
-            def training_step(self, batch, batch_idx):
-                if batch_idx == 2:
-                    raise StopTraining("no more")
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            if batch_idx == 2:
+                raise StopTraining("no more")
 
-        module = Raises()
+        module = calling(Net, training_step)
         trainer = quiet_trainer(max_epochs=3)
         trainer.fit(module, batches(5))
         assert (trainer.global_step, trainer.stop_reason) == (2, "no more")
         assert same_weights(module.net, by_hand(2, 5))
 
     def test_within_a_validation_it_runs_to_its_end(self):
-        class Raises(Steps):
-            validated = 0
+        def on_validation_batch_end(self, output, batch, i):
+            self.validated += 1
+            raise StopTraining("validated")
 
-            def on_validation_batch_end(self, output, batch, i):
-                self.validated += 1
-                raise StopTraining("validated")
-
-        module = Raises()
+        module = with_methods(Steps, on_validation_batch_end, validated=0)
         trainer = quiet_trainer(max_epochs=5)
         trainer.fit(module, batches(2), batches(3))
         assert (module.validated, trainer.current_epoch, trainer.stop_reason) == (3, 1, "validated")
@@ -148,12 +143,9 @@ class TestAStopWithAReason:
         assert (trainer.current_epoch, trainer.stop_reason) == (5, None)
 
     def test_outside_of_fit_it_is_an_exception(self):
-        class Raises(Steps):
-            def on_test_start(self):
-                raise StopTraining("not here")
-
+        raises = with_methods(Steps, on_test_start=raising(StopTraining("not here")))
         with pytest.raises(StopTraining, match="not here"):
-            quiet_trainer().test(Raises(), batches(1), verbose=False)
+            quiet_trainer().test(raises, batches(1), verbose=False)
 
     def test_the_next_fit_has_no_reason(self):
         at = At(enough)
@@ -194,13 +186,9 @@ class TestTheStatusOfAFailedRun:
             assert self.failing().state.status is TrainerStatus.INTERRUPTED
 
     def test_an_error_in_teardown_is_a_failure_too(self):
-        class Fails(Net):
-            def teardown(self, stage):
-                raise ValueError("at the end")
-
         trainer = quiet_trainer()
         with pytest.raises(ValueError, match="at the end"):
-            trainer.fit(Fails(), batches(1))
+            trainer.fit(with_methods(teardown=raising(ValueError("at the end"))), batches(1))
         assert trainer.state.status is TrainerStatus.FAILED
 
 

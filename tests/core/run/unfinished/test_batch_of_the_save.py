@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from lightlib.callbacks import Callback
 from lightlib.checkpoint import load
 from lightlib.report import PossibleUserWarning
-from tests.runs.plain import Net, Rows, batches, quiet_trainer, same_weights, samples
+from tests.runs.plain import Net, Rows, batches, quiet_trainer, same_weights, samples, with_methods
 from tests.runs.resumable import fresh, loaders, run, trainer_for
 
 SAMPLES = 26  # seven batches of an epoch
@@ -103,16 +103,11 @@ def test_a_batch_is_not_read_again(tmp_path, data, call, accumulate):
     assert same_weights(resumed, complete)
 
 
-class Transferred(Net):
-    """Changes each batch on its way to the device."""
-
-    def on_after_batch_transfer(self, batch, dataloader_idx):
-        return batch[0] + torch.randn(6), batch[1]
-
-
 def test_the_hooks_of_its_transfer_are_not_called_again(tmp_path):
     def fit(*callbacks, path=None, module=None):
-        module = module or Transferred()
+        module = module or with_methods(
+            on_after_batch_transfer=lambda self, batch, dataloader_idx: (batch[0] + torch.randn(6), batch[1])
+        )
         data = DataLoader(Own(), 4)
         torch.manual_seed(3)
         quiet_trainer(callbacks=list(callbacks), logger=Rows()).fit(module, data, ckpt_path=path)
@@ -120,12 +115,6 @@ def test_the_hooks_of_its_transfer_are_not_called_again(tmp_path):
 
     complete = fit(Saves(tmp_path / "a.ckpt", 3))
     assert same_weights(fit(path=tmp_path / "a.ckpt"), complete)
-
-
-class InHook(Net):
-    def on_after_backward(self):
-        if self.trainer.progress.batch == 2:
-            self.trainer.save_checkpoint(self.path)
 
 
 def test_a_hook_within_the_batch_keeps_it_too(tmp_path):
@@ -136,8 +125,12 @@ def test_a_hook_within_the_batch_keeps_it_too(tmp_path):
         quiet_trainer().fit(module, DataLoader(Own(), 4), ckpt_path=path)
         return module
 
+    def on_after_backward(self):
+        if self.trainer.progress.batch == 2:
+            self.trainer.save_checkpoint(self.path)
+
     with pytest.warns(PossibleUserWarning, match="a resumed run repeats it"):
-        complete = fit(InHook())
+        complete = fit(with_methods(Net, on_after_backward))
     assert same_weights(fit(Net(), tmp_path / "a.ckpt"), complete)
 
 
@@ -148,17 +141,15 @@ class Holds:
         self.tensors = torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
 
 
-class OfHolds(Net):
-    def training_step(self, batch, batch_idx):
-        return super().training_step(batch.tensors, batch_idx)
-
-
 def test_a_batch_that_cannot_be_stored_is_named(tmp_path):
     with pytest.warns(
         PossibleUserWarning, match=r"the batch that is running, which a resumed run reads again(.|\n)*Holds"
     ):
         quiet_trainer(callbacks=[Saves(tmp_path / "a.ckpt", 2)], logger=Rows()).fit(
-            OfHolds(), DataLoader(Own(), 4, collate_fn=Holds)
+            with_methods(
+                training_step=lambda self, batch, batch_idx: Net.training_step(self, batch.tensors, batch_idx)
+            ),
+            DataLoader(Own(), 4, collate_fn=Holds),
         )
 
 

@@ -13,7 +13,7 @@ from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightlib.checkpoint import load
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from tests.runs.plain import Net, Rows, batches, quiet_trainer, same_weights, samples
+from tests.runs.plain import Net, Rows, batches, quiet_trainer, same_weights, samples, with_methods
 from tests.runs.resumable import Everything, fresh, loaders, run, trainer_for
 
 EXACT = (
@@ -130,13 +130,12 @@ def test_within_a_batch_the_file_stands_for_the_batches_before_it(tmp_path, hook
 
 
 def test_after_the_step_of_a_batch_the_file_stands_for_that_batch(tmp_path):
-    class Saves(Net):
-        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-            if batch_idx == 2:
-                self.trainer.save_checkpoint(tmp_path / "a.ckpt")
+    def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+        Net.optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure)
+        if batch_idx == 2:
+            self.trainer.save_checkpoint(tmp_path / "a.ckpt")
 
-    complete, resumed = Saves(), Net()
+    complete, resumed = with_methods(Net, optimizer_step), Net()
     with pytest.warns(PossibleUserWarning, match="a resumed run continues with the next one"):
         quiet_trainer().fit(complete, batches(5))
     progress = load(tmp_path / "a.ckpt")["lightlib"]["progress"]
@@ -234,18 +233,16 @@ class Holds:
         self.tensor = tensor
 
 
-class OwnBatch(Net):
-    def training_step(self, batch, batch_idx):
-        return super().training_step(batch.tensor, batch_idx)
-
-    def on_train_batch_end(self, outputs, batch, batch_idx):
-        pass
-
-
 def test_a_batch_that_cannot_be_stored_is_named(tmp_path):
     saves = saves_in("on_train_batch_end", tmp_path / "a.ckpt", 2)
-    with pytest.warns(PossibleUserWarning, match=r"the arguments of OwnBatch.on_train_batch_end(.|\n)*Holds"):
-        quiet_trainer(callbacks=[saves], logger=Rows()).fit(OwnBatch(), [Holds(batch) for batch in batches(4)])
+    with pytest.warns(PossibleUserWarning, match=r"the arguments of Given.on_train_batch_end(.|\n)*Holds"):
+        quiet_trainer(callbacks=[saves], logger=Rows()).fit(
+            with_methods(
+                training_step=lambda self, batch, batch_idx: Net.training_step(self, batch.tensor, batch_idx),
+                on_train_batch_end=lambda self, *_: None,
+            ),
+            [Holds(batch) for batch in batches(4)],
+        )
     assert load(tmp_path / "a.ckpt")["global_step"] == 2
 
 
@@ -304,16 +301,15 @@ def test_gradients_that_the_module_accumulates(tmp_path, step, clears_to_none):
 
 
 def test_gradients_that_a_step_has_used_are_not_stored(tmp_path):
-    class StepsLast(TwoFrequencies):
-        def training_step(self, batch, batch_idx):
-            for optimizer in self.optimizers():
-                optimizer.zero_grad()
-            self.manual_backward(Everything.training_step(self, batch, batch_idx))
-            for optimizer in self.optimizers():
-                optimizer.step()
+    def training_step(self, batch, batch_idx):
+        for optimizer in self.optimizers():
+            optimizer.zero_grad()
+        self.manual_backward(Everything.training_step(self, batch, batch_idx))
+        for optimizer in self.optimizers():
+            optimizer.step()
 
     saver = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1)
-    run(StepsLast(), trainer_for(saver, enable_checkpointing=True), data())
+    run(with_methods(TwoFrequencies, training_step), trainer_for(saver, enable_checkpointing=True), data())
     assert "unfinished" not in load(tmp_path / "step=3.ckpt")["lightlib"]
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.core.setup.loaders import explain_batch, serve
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, quiet_trainer, samples
+from tests.runs.plain import Net, calling, quiet_trainer, samples
 
 DATA = TensorDataset(*samples(8))
 BATCH = "The data are a TensorDataset, which lightlib serves in batches of 32: a batch is a list of 2: "
@@ -80,14 +80,12 @@ class TestNotSaid:
         assert notes(caught.value) == []
 
     def test_of_a_later_batch(self):
-        class Later(Net):
-            def training_step(self, batch, batch_idx):
-                if batch_idx:
-                    raise TypeError("later")
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            if batch_idx:
+                raise TypeError("later")
 
         with pytest.raises(TypeError) as caught:
-            quiet_trainer(limit_val_batches=0).fit(Later(), TensorDataset(*samples(64)))
+            quiet_trainer(limit_val_batches=0).fit(calling(Net, training_step), TensorDataset(*samples(64)))
         assert notes(caught.value) == []
 
     @pytest.mark.parametrize("error", [MisconfigurationException("ours"), KeyboardInterrupt(), SystemExit(1)])

@@ -27,7 +27,7 @@ from lightlib.precision import Precision
 from lightlib.profilers import SimpleProfiler
 from lightlib.report import PossibleUserWarning
 from lightlib.strategies import SingleDeviceStrategy
-from tests.runs.bad_input import Net, loader, refused, trainer
+from tests.runs.bad_input import Net, loader, refused, trainer, with_methods
 
 TYPE, RANGE, NAME = ArgumentTypeError, MisconfigurationException, UnknownNameError
 
@@ -512,11 +512,7 @@ def test_a_callback_without_its_base_class():
 
 
 def test_callbacks_that_the_module_returns_are_checked():
-    class Given(Net):
-        def configure_callbacks(self):
-            return [Callback]
-
-    module = Given()
+    module = with_methods(configure_callbacks=lambda self: [Callback])
     with refused(TYPE, "callbacks holds the class Callback.", "an instance of it.", "callbacks=[Callback(…)]"):
         trainer().fit(module, loader())
     assert module.steps == 0

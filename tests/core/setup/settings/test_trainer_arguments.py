@@ -16,7 +16,7 @@ from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint, Timer
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
-from tests.runs.plain import QUIET, Net, Unsized, batches, loader, quiet_trainer, same_weights
+from tests.runs.plain import QUIET, Net, Unsized, batches, calling, loader, quiet_trainer, same_weights, with_methods
 from tests.runs.steps import Counts, Keeps, Steps, on
 
 
@@ -114,14 +114,10 @@ class TestFastDevRun:
         assert Trainer(fast_dev_run=True, accelerator="cpu").checkpoint_callbacks == []
 
     def test_a_run_that_is_interrupted_leaves_nothing(self, tmp_path):
-        class Interrupted(Net):
-            def training_step(self, batch, batch_idx):
-                signal.raise_signal(signal.SIGINT)
-                return super().training_step(batch, batch_idx)
-
+        interrupted = calling(training_step=lambda self, batch, batch_idx: signal.raise_signal(signal.SIGINT))
         keeper = ModelCheckpoint(tmp_path, save_on_exception=True)
         with pytest.raises(SystemExit):
-            quiet_trainer(fast_dev_run=3, enable_checkpointing=True, callbacks=keeper).fit(Interrupted(), batches(3))
+            quiet_trainer(fast_dev_run=3, enable_checkpointing=True, callbacks=keeper).fit(interrupted, batches(3))
         assert os.listdir(tmp_path) == []
 
     def test_a_resume_changes_no_file(self, tmp_path):
@@ -179,14 +175,10 @@ class TestOverfitBatches:
     def test_the_same_batches_in_order_in_every_epoch(self):
         seen = []
 
-        class Sees(Net):
-            def training_step(self, batch, batch_idx):
-                seen.append(batch[0][0, 0].item())
-                return super().training_step(batch, batch_idx)
-
+        sees = calling(training_step=lambda self, batch, batch_idx: seen.append(batch[0][0, 0].item()))
         data = loader(16, shuffle=True)
         with pytest.warns(UserWarning, match="overfit_batches: the training loader shuffles"):
-            quiet_trainer(overfit_batches=2, max_epochs=2).fit(Sees(), data)
+            quiet_trainer(overfit_batches=2, max_epochs=2).fit(sees, data)
         first = [x[0, 0].item() for x, _ in loader(16)][:2]
         assert seen == first * 2
         assert type(data.sampler).__name__ == "RandomSampler"  # the user's loader is as it was
@@ -245,13 +237,11 @@ class TestEnds:
         assert (trainer.global_step, trainer.progress.batch) == (1, 4)
 
     def test_early_stopping_waits_for_min_epochs(self):
-        class Flat(Steps):
-            def validation_step(self, batch, batch_idx):
-                self.log("x", 1.0)
-
         for least, epochs in ((None, 2), (4, 4)):
             trainer = quiet_trainer(max_epochs=9, min_epochs=least, callbacks=[EarlyStopping("x", patience=1)])
-            trainer.fit(Flat(), batches(2), batches(1))
+            trainer.fit(
+                with_methods(Steps, validation_step=lambda self, *_: self.log("x", 1.0)), batches(2), batches(1)
+            )
             assert trainer.current_epoch == epochs
 
     @pytest.mark.parametrize("limit", ["00:00:00:05", timedelta(seconds=5), {"seconds": 5}])
@@ -374,30 +364,23 @@ class TestEstimatedSteps:
     def test_of_a_second_fit_is_that_of_its_own_limits(self):
         seen = []
 
-        class Asks(Net):
-            def configure_optimizers(self):
-                seen.append(self.trainer.estimated_stepping_batches)
-                return super().configure_optimizers()
-
-        trainer, module = quiet_trainer(), Asks()
+        module = calling(configure_optimizers=lambda self: seen.append(self.trainer.estimated_stepping_batches))
+        trainer = quiet_trainer()
         trainer.fit(module, batches(2))
         trainer.max_epochs = 3
         trainer.fit(module, batches(4))
         assert seen == [2, 12]
 
     def test_loaders_are_asked_for_once(self):
-        class Loads(Net):
-            asked = 0
+        def train_dataloader(self):
+            self.asked += 1
+            return batches(2)
 
-            def train_dataloader(self):
-                self.asked += 1
-                return batches(2)
+        def configure_optimizers(self):
+            assert self.trainer.estimated_stepping_batches == 2
+            return Net.configure_optimizers(self)
 
-            def configure_optimizers(self):
-                assert self.trainer.estimated_stepping_batches == 2
-                return super().configure_optimizers()
-
-        module = Loads()
+        module = with_methods(Net, train_dataloader, configure_optimizers, asked=0)
         quiet_trainer().fit(module)
         assert module.asked == 1
 
@@ -456,10 +439,6 @@ def test_callbacks_may_come_in_a_list_of_omegaconf():
 def test_the_module_may_return_its_callbacks_in_any_iterable():
     timer = Timer()
 
-    class Own(Net):
-        def configure_callbacks(self):
-            return deque([timer])
-
     trainer = quiet_trainer()
-    trainer.fit(Own(), batches(1))
+    trainer.fit(with_methods(configure_callbacks=lambda self: deque([timer])), batches(1))
     assert trainer.callbacks == [timer]
