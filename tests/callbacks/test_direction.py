@@ -16,6 +16,7 @@ from lightlib.callbacks.direction import Direction
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.evaluation import Metric, MetricCallback
 from tests.runs.bad_input import refused
+from tests.runs.modules import Holds
 from tests.runs.plain import QUIET, Net, calling, loader, with_methods
 from tests.runs.saves_at import SavesAt
 
@@ -81,13 +82,6 @@ def test_a_resumed_run_keeps_the_best_and_the_patience(tmp_path):
 
 def trainer(*callbacks):
     return L.Trainer(**QUIET, max_epochs=1, callbacks=list(callbacks))
-
-
-class Holds(L.Module):
-    def __init__(self, **metrics):
-        super().__init__()
-        for name, metric in metrics.items():
-            setattr(self, name, metric)
 
 
 def accuracy():

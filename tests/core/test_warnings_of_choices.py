@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -13,44 +14,19 @@ from lightlib.callbacks import BaseFinetuning, StochasticWeightAveraging
 from lightlib.demos.boring_classes import BoringModel
 from lightlib.report import LightlibWarning, PossibleUserWarning
 from lightlib.tuner import Tuner
+from tests.runs.modules import Manual
+from tests.runs.plain import Net, batches, calling, scheduled
 
 QUIET = {"accelerator": "cpu", "devices": 1, "limit_train_batches": 2, "limit_val_batches": 1, "limit_test_batches": 1}
 QUIET |= {"limit_predict_batches": 1, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
-class WithSchedule(BoringModel):
-    """Has a schedule with the given settings."""
-
-    def __init__(self, schedule=torch.optim.lr_scheduler.StepLR, automatic=True, **settings):
-        super().__init__()
-        self.automatic_optimization, self.schedule, self.settings = automatic, schedule, settings
-
-    def training_step(self, batch, batch_idx):
-        loss = self.layer(batch).sum()
-        if self.automatic_optimization:
-            return loss
-        self.optimizers().zero_grad()
-        self.manual_backward(loss)
-        self.optimizers().step()
-        return None
-
-    def configure_optimizers(self):
-        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
-        size = {"step_size": 1} if self.schedule is torch.optim.lr_scheduler.StepLR else {}
-        scheduler = {"scheduler": self.schedule(optimizer, **size), **self.settings}
-        return {"optimizer": optimizer, "lr_scheduler": scheduler}
+STEP_LR = partial(torch.optim.lr_scheduler.StepLR, step_size=1)
 
 
-class Logs(BoringModel):
-    """Logs one value with the given arguments."""
-
-    def __init__(self, **arguments):
-        super().__init__()
-        self.arguments = arguments
-
-    def training_step(self, batch, batch_idx):
-        self.log("loss", 1.0, **self.arguments)
-        return super().training_step(batch, batch_idx)
+def logs(**arguments):
+    """A module that logs one value with the given arguments."""
+    return calling(BoringModel, training_step=lambda self, *_: self.log("loss", 1.0, **arguments))
 
 
 @pytest.mark.parametrize("verb", ["test", "validate", "predict"])
@@ -72,18 +48,18 @@ def test_the_best_weights_are_taken_without_a_request(verb):
 
 def test_a_value_for_loggers_without_a_logger():
     with pytest.warns(PossibleUserWarning, match=r"self\.log\('loss', …, logger=True\) is called") as found:
-        lightlib.Trainer(**QUIET, max_epochs=2).fit(Logs(logger=True))
+        lightlib.Trainer(**QUIET, max_epochs=2).fit(logs(logger=True))
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("arguments", [{}, {"logger": False}])
 def test_no_logger_is_no_mistake_without_a_request(arguments):
-    lightlib.Trainer(**QUIET, max_epochs=1).fit(Logs(**arguments))
+    lightlib.Trainer(**QUIET, max_epochs=1).fit(logs(**arguments))
 
 
 def test_a_value_for_loggers_in_a_search():
     trainer = lightlib.Trainer(**{**QUIET, "logger": True}, max_epochs=1)
-    module = Logs(logger=True)
+    module = logs(logger=True)
     module.batch_size = 2
     Tuner(trainer).scale_batch_size(module, max_trials=1, steps_per_trial=1)
 
@@ -92,20 +68,21 @@ def test_a_value_for_loggers_in_a_search():
 def test_averaging_replaces_a_schedule_that_steps_otherwise(settings):
     average = StochasticWeightAveraging(0.1, swa_epoch_start=1)
     with pytest.warns(PossibleUserWarning, match="StochasticWeightAveraging replaces StepLR"):
-        lightlib.Trainer(**QUIET, max_epochs=3, callbacks=average).fit(WithSchedule(**settings))
+        lightlib.Trainer(**QUIET, max_epochs=3, callbacks=average).fit(Net(scheduled(STEP_LR, **settings)), batches(2))
 
 
 def test_averaging_replaces_a_schedule_of_epochs():
     average = StochasticWeightAveraging(0.1, swa_epoch_start=1)
-    lightlib.Trainer(**QUIET, max_epochs=3, callbacks=average).fit(WithSchedule())
+    lightlib.Trainer(**QUIET, max_epochs=3, callbacks=average).fit(Net(scheduled(STEP_LR)), batches(2))
 
 
 def test_settings_of_a_schedule_in_manual_optimization():
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
-    module = WithSchedule(plateau, automatic=False, monitor="x", strict=False, interval="step")
+    module = Manual(scheduled(plateau, monitor="x", strict=False, interval="step"))
     with pytest.warns(PossibleUserWarning, match="ReduceLROnPlateau has 'monitor', 'strict', which nothing reads"):
-        lightlib.Trainer(**QUIET, max_epochs=1).fit(module)
-    lightlib.Trainer(**QUIET, max_epochs=1).fit(WithSchedule(automatic=False, interval="step", frequency=1, name="a"))
+        lightlib.Trainer(**QUIET, max_epochs=1).fit(module, batches(2))
+    module = Manual(scheduled(STEP_LR, interval="step", frequency=1, name="a"))
+    lightlib.Trainer(**QUIET, max_epochs=1).fit(module, batches(2))
 
 
 @pytest.mark.parametrize("freezes", [True, False])

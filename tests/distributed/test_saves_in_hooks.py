@@ -7,6 +7,7 @@ import random
 import re
 import warnings
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
-from tests.runs.modules import Weight
-from tests.runs.plain import Net, Rows, samples
+from tests.runs.modules import Holds, Weight
+from tests.runs.plain import Net, Rows, samples, scheduled
 from tests.runs.quiet import QUIET
 from tests.runs.resumable import Everything, Noisy, trainer_for
 
@@ -167,19 +168,14 @@ def test_another_number_of_ranks_reads_the_batch_again(tmp_path: Path):
     assert resumed == [list(range(first, first + 4)) for first in range(12, 32, 4)]
 
 
-class Sparse(L.Module):
+def embedded() -> L.Module:
     """An embedding with sparse gradients, of which each batch uses some rows, next to a layer with dense ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.embedding, self.head = nn.Embedding(12, 4, sparse=True), nn.Linear(4, 2)
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        return cross_entropy(self.head(self.embedding(batch[0])), batch[1])
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), 0.3)
+    torch.manual_seed(1)
+    return Holds(
+        lambda self, batch: cross_entropy(self.head(self.embedding(batch[0])), batch[1]),
+        embedding=nn.Embedding(12, 4, sparse=True),
+        head=nn.Linear(4, 2),
+    )
 
 
 def indices() -> TensorDataset:
@@ -193,7 +189,7 @@ def sparse(path: Path, strategy: str, kind: str | None = None) -> list[torch.Ten
     trainer = L.Trainer(
         **QUIET | {"logger": Rows()}, strategy=strategy, max_epochs=1, accumulate_grad_batches=2, callbacks=saves
     )
-    module = Sparse()
+    module = embedded()
     trainer.fit(module, DataLoader(indices(), 4), ckpt_path=f"{path}.{kind}" if kind else None)
     return [p.detach().clone() for p in module.parameters()]
 
@@ -204,7 +200,7 @@ def sparse_in_each_way(rank: int, path: Path, strategy: str) -> list[list[torch.
 
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_sparse_gradients_of_a_window_are_resumed(tmp_path: Path, world_size: int):
-    alone = Sparse()
+    alone = embedded()
     optimizer = alone.configure_optimizers()
     for window in DataLoader(indices(), 8 * world_size):
         optimizer.zero_grad()
@@ -237,19 +233,10 @@ class Past(torch.optim.lr_scheduler.LRScheduler):
         return [base * sum(self.past) / len(self.past) for base in self.base_lrs]
 
 
-class Scheduled(Net):
-    def __init__(self, strange: bool = False) -> None:
-        super().__init__()
-        self.strange = strange
-
-    def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.SGD(self.parameters(), 0.2)
-        return [optimizer], [{"scheduler": Past(optimizer, self.strange), "interval": "step"}]
-
-
-def scheduled(strategy: str, module: Scheduled, callbacks: Any = (), path: Path | None = None) -> Any:
+def fitted(strategy: str, strange: bool = False, callbacks: Any = (), path: Path | None = None) -> Any:
     arguments = QUIET | {"logger": Rows(), "callbacks": list(callbacks), "max_epochs": 2}
     trainer = L.Trainer(**arguments, strategy=strategy)
+    module = Net(scheduled(partial(Past, strange=strange), lr=0.2, interval="step"))
     trainer.fit(module, DataLoader(TensorDataset(*samples(24)), 4), ckpt_path=path)
     weights = [getattr(p, "_local_tensor", p).detach().clone() for p in module.parameters()]
     return weights, trainer.lr_scheduler_configs[0].scheduler.past
@@ -259,12 +246,12 @@ def schedules_of_two(rank: int, folder: Path, strategy: str) -> Any:
     """Save a deque and resume from it; then save an object that no file gives back."""
     errors = []
     paths = [str(folder / f"deque.{kind}") for kind in FORMATS]
-    complete = scheduled(strategy, Scheduled(), [saves_in("on_train_batch_end", 4, paths)])
-    resumed = [scheduled(strategy, Scheduled(), path=path) for path in paths]
+    complete = fitted(strategy, callbacks=[saves_in("on_train_batch_end", 4, paths)])
+    resumed = [fitted(strategy, path=path) for path in paths]
     for kind in FORMATS:
         saves = saves_in("on_train_batch_end", 2, [str(folder / f"object.{kind}")])
         try:
-            scheduled(strategy, Scheduled(strange=True), [saves])
+            fitted(strategy, strange=True, callbacks=[saves])
         except Exception as error:  # noqa: BLE001  rank zero's own error, or what it sent
             errors.append(str(error))
         torch.distributed.barrier()  # no rank is left behind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import signal
+from functools import partial
 
 import pytest
 import torch
@@ -18,16 +19,17 @@ from lightlib.precision import MixedPrecision, precision
 from scripts.names_of_lightning import is_current
 from tests.runs import quiet
 from tests.runs.modules import Weight
-from tests.runs.plain import calling, raising, with_methods
+from tests.runs.plain import calling, raising, scheduled, sgd, with_methods
 
 QUIET = quiet.QUIET | {"max_epochs": 1}
+STEP_LR = partial(torch.optim.lr_scheduler.StepLR, step_size=1)
 
 
 class Net(Weight):
     """The loss is weight * batch, so the gradient of a batch is its value."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, configure=sgd):
+        super().__init__(configure)
         self.seen = []
 
     def training_step(self, batch, batch_idx):
@@ -193,16 +195,10 @@ def test_a_step_that_returns_none_is_no_step():
 
 
 def test_a_step_that_the_loss_scaler_skips_is_not_counted():
-    class Overflows(Net):
-        def training_step(self, batch, batch_idx):
-            return (self.weight * batch).sum() * (1e38 if batch_idx % 2 else 1.0)
+    def training_step(self, batch, batch_idx):
+        return (self.weight * batch).sum() * (1e38 if batch_idx % 2 else 1.0)
 
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), 0.1)
-            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
-
-    net = Overflows()
+    net = with_methods(Net(scheduled(STEP_LR, interval="step")), training_step)
     run = trainer(plugins=[MixedPrecision("16-mixed", scaler=torch.amp.GradScaler("cpu"))])
     precision._warn_of_float16_on_cpu.cache_clear()
     with pytest.warns(UserWarning, match="float16 on the CPU"):
@@ -221,22 +217,14 @@ def test_manual_optimization_leaves_the_schedules_to_the_module():
 
 
 def test_a_schedule_that_does_not_fit_the_run_is_reported_before_training():
-    def configure_optimizers(self):
-        optimizer = torch.optim.SGD(self.parameters(), 0.1)
-        cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=3)
-        return [optimizer], [{"scheduler": cycle, "interval": "step"}]
-
+    cycle = partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=1.0, total_steps=3)
     with pytest.raises(MisconfigurationException, match=r"total_steps=3.*but this run calls it 5 times"):
-        trainer().fit(with_methods(Net, configure_optimizers), ones(5))
+        trainer().fit(Net(scheduled(cycle, interval="step")), ones(5))
 
 
 def test_a_schedule_per_epoch_that_will_never_step_is_reported():
-    def configure_optimizers(self):
-        optimizer = torch.optim.SGD(self.parameters(), 0.1)
-        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
-
     with pytest.warns(UserWarning, match="the learning rate will never change"):
-        trainer(max_steps=3).fit(with_methods(Net, configure_optimizers), ones(5))
+        trainer(max_steps=3).fit(Net(scheduled(STEP_LR)), ones(5))
 
 
 def test_16_mixed_on_the_cpu_is_float16():
@@ -336,15 +324,10 @@ def test_loaders_are_asked_for_once_per_fit_and_before_the_optimizers():
 def test_a_schedule_per_epoch_steps_after_on_train_epoch_end():
     rates = []
 
-    class Scheduled(Net):
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), 1.0)
-            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+    def on_train_epoch_end(self):
+        rates.append(self.optimizers().param_groups[0]["lr"])
 
-        def on_train_epoch_end(self):
-            rates.append(self.optimizers().param_groups[0]["lr"])
-
-    trainer(max_epochs=2).fit(Scheduled(), ones(1))
+    trainer(max_epochs=2).fit(with_methods(Net(scheduled(STEP_LR, lr=1.0)), on_train_epoch_end), ones(1))
     assert rates == pytest.approx([1.0, 0.1])
 
 
@@ -605,13 +588,8 @@ def test_an_unknown_trainer_argument_is_answered_with_the_nearest():
 
 
 def test_an_unknown_key_of_a_scheduler_is_an_error():
-    def configure_optimizers(self):
-        optimizer = torch.optim.SGD(self.parameters(), 0.1)
-        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "intervall": "step"}}
-
     with pytest.raises(MisconfigurationException, match="Did you mean 'interval'"):
-        trainer().fit(with_methods(Net, configure_optimizers), ones(1))
+        trainer().fit(Net(scheduled(STEP_LR, intervall="step")), ones(1))
 
 
 def test_the_inside_of_the_trainer_is_not_lightnings():

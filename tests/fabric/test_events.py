@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, FabricLogger
-from tests.runs.plain import Net, Rows, with_methods
+from tests.runs.modules import Holds
+from tests.runs.plain import Net, Rows, calling, with_methods
 
 
 class ForFabric(FabricLogger):
@@ -26,19 +27,6 @@ class ForFabric(FabricLogger):
 
     def log_hyperparams(self, params, *args, **kwargs):
         pass
-
-
-class Trained(L.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = Net()
-
-    def training_step(self, batch, batch_idx):
-        self.log("loss", 1.0)
-        return self.net.net(batch).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class Hooks:
@@ -135,7 +123,9 @@ class TestLoggers:
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(Trained(), DataLoader(torch.ones(2, 6)))
+        trained = Holds(lambda self, batch: self.net.net(batch).sum(), net=Net())
+        trained = calling(trained, training_step=lambda self, *_: self.log("loss", 1.0))
+        trainer.fit(trained, DataLoader(torch.ones(2, 6)))
         assert [row["loss"] for _, row in trainer.logger.rows] == [1.0, 1.0]
 
     def test_anything_else_is_refused_in_terms_of_fabric(self):

@@ -94,15 +94,37 @@ class Seen(Net):
         return self.net(torch.ones(1, 6)).mean()
 
 
+class Holds(Module):
+    """Has these children.
+
+    Args:
+        loss: Gets the module and a batch, and returns the loss.
+        children: By their names, which may be `loss`.
+    """
+
+    def __init__(self, loss=None, /, **children):
+        super().__init__()
+        self.loss = loss
+        for name, child in children.items():
+            setattr(self, name, child)
+
+    def training_step(self, batch, batch_idx):
+        return self.loss(self, batch)
+
+    def configure_optimizers(self):
+        return sgd(self.parameters())
+
+
 class Weight(Module):
     """One weight of zero; the gradient of a batch is the batch's sum."""
 
-    def __init__(self):
+    def __init__(self, configure=sgd):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(()))
+        self.configure = configure
 
     def training_step(self, batch, batch_idx):
         return (self.weight * batch).sum()
 
     def configure_optimizers(self):
-        return sgd(self.parameters())
+        return self.configure(self.parameters())

@@ -80,6 +80,16 @@ def momentum(parameters):
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
 
+def scheduled(build, lr=0.1, **entries):
+    """Return a `configure` of SGD with the schedule that `build` makes for it, and further entries of its dict."""
+
+    def configure(parameters):
+        optimizer = torch.optim.SGD(parameters, lr=lr)
+        return [optimizer], [{"scheduler": build(optimizer), **entries}]
+
+    return configure
+
+
 class Net(Module):
     """A classifier.
 

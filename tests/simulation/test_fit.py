@@ -15,6 +15,7 @@ from lightlib.simulation.fit import SimulationError, measure, simulate
 from lightlib.simulation.mailbox import Mailbox, NotSentError
 from lightlib.strategies.single import SingleDeviceStrategy
 from tests.processes.ranks import ranks
+from tests.runs.modules import Holds
 from tests.runs.plain import with_methods
 from tests.simulation.counted import STRATEGIES, count, set_up
 from tests.simulation.models import MODELS, decoder, mlp
@@ -144,34 +145,18 @@ def test_a_module_on_the_meta_device():
     assert simulate(module, batch, SingleDeviceStrategy()) == simulate(real, batch, SingleDeviceStrategy())
 
 
-class Plain(lightlib.Module):
+def plain():
     """One layer of 264 bytes."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(32, 2)
-
-    def training_step(self, batch, batch_idx):
-        return self.layer(batch).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
+    return Holds(lambda self, batch: self.layer(batch).sum(), layer=nn.Linear(32, 2))
 
 
-class Late(Plain):
-    """Builds its layer in `configure_model`."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = None
-
+def test_a_module_that_builds_itself_late():
     def configure_model(self):
         if self.layer is None:
             self.layer = nn.Linear(32, 2)
 
-
-def test_a_module_that_builds_itself_late():
-    assert simulate(Late(), torch.ones(4, 32), SingleDeviceStrategy()).amounts.parameters == 264
+    late = with_methods(Holds(lambda self, batch: self.layer(batch).sum(), layer=None), configure_model)
+    assert simulate(late, torch.ones(4, 32), SingleDeviceStrategy()).amounts.parameters == 264
 
 
 def test_a_step_that_reads_a_value_is_named_with_its_line():
@@ -181,20 +166,17 @@ def test_a_step_that_reads_a_value_is_named_with_its_line():
         return self.layer(batch).mean()
 
     with pytest.raises(SimulationError, match=r"test_fit\.py:\d+ needs a value") as caught:
-        simulate(with_methods(Plain, training_step), torch.ones(4, 32), SingleDeviceStrategy())
+        simulate(with_methods(plain(), training_step), torch.ones(4, 32), SingleDeviceStrategy())
     line = int(str(caught.value).partition("test_fit.py:")[2].partition(" ")[0])
     with open(__file__, encoding="utf-8") as file:
         assert "# this line" in file.readlines()[line - 1]
     assert torch.ones(2).sum().item() == 2.0
 
 
-class ByHand(Plain):
+class ByHand(Holds):
     """Two optimizers, stepped by the module, one at a time."""
 
-    def __init__(self):
-        super().__init__()
-        self.automatic_optimization = False
-        self.other = nn.Linear(32, 2)
+    automatic_optimization = False
 
     def training_step(self, batch, batch_idx):
         for optimizer, layer in zip(self.optimizers(), (self.layer, self.other), strict=True):
@@ -210,7 +192,8 @@ class ByHand(Plain):
 @pytest.mark.parametrize(("name", "sent"), [("single_device", {}), ("ddp", {"all-reduce": 528})])
 def test_manual_optimization(name, sent):
     strategy = SingleDeviceStrategy() if name == "single_device" else STRATEGIES[name]()
-    found = simulate(ByHand(), torch.ones(4, 32), strategy, 1 if name == "single_device" else 2)
+    module = ByHand(layer=nn.Linear(32, 2), other=nn.Linear(32, 2))
+    found = simulate(module, torch.ones(4, 32), strategy, 1 if name == "single_device" else 2)
     assert found.amounts.optimizer_state == 2 * 528 + 4 * 4
     assert found.sent == sent
 
@@ -219,6 +202,6 @@ def test_a_process_of_a_group_is_refused():
     torch.distributed.init_process_group("fake", store=torch.distributed.HashStore(), rank=0, world_size=2)
     try:
         with pytest.raises(lightlib.errors.MisconfigurationException, match="a run of 2 processes"):
-            simulate(Plain(), torch.ones(4, 32), STRATEGIES["ddp"](), 2)
+            simulate(plain(), torch.ones(4, 32), STRATEGIES["ddp"](), 2)
     finally:
         torch.distributed.destroy_process_group()

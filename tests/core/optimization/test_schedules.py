@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.optim import SGD
@@ -11,7 +13,7 @@ from lightlib.core.optimization.schedules import SchedulerConfig, Schedules
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, Unsized, batches, calling, quiet_trainer, with_methods
+from tests.runs.plain import Net, Unsized, batches, calling, quiet_trainer, scheduled, with_methods
 from tests.runs.steps import OwnSchedule
 
 
@@ -155,18 +157,11 @@ class TestSaid:
         ],
     )
     def test_every_schedule_in_one_line(self, caplog, config, line):
-        def configure(parameters):
-            optimizer = SGD(parameters, lr=0.1)
-            return [optimizer], [{"scheduler": ExponentialLR(optimizer, 0.9), **config}]
-
+        configure = scheduled(partial(ExponentialLR, gamma=0.9), **config)
         assert self.lines(caplog, configure, accumulate_grad_batches=2) == [line]
 
     def test_once_however_often_it_runs(self, caplog):
-        def configure(parameters):
-            optimizer = SGD(parameters, lr=0.1)
-            return [optimizer], [StepLR(optimizer, 1)]
-
-        module, trainer = Net(configure), quiet_trainer()
+        module, trainer = Net(scheduled(partial(StepLR, step_size=1))), quiet_trainer()
         with caplog.at_level("INFO", logger="lightlib"):
             for epochs in (1, 2, 3):
                 trainer.max_epochs = epochs

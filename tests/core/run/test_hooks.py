@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from lightlib.core.module.module import Module
 from lightlib.core.run.hooks import HOOKS, in_order, nothing, skip_if_any
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from tests.runs.bad_input import refused
-from tests.runs.plain import Net, Rows, batches, quiet_trainer, raising, same_weights, subclass, with_methods
+from tests.runs.plain import Net, Rows, batches, quiet_trainer, raising, same_weights, scheduled, subclass, with_methods
 from tests.runs.recorder import DATAMODULE, LOADERS, MODULE, TRANSFER, Data, Evaluates, Recorder
 
 
@@ -169,10 +170,7 @@ class TestNewMoments:
         def rate(module):
             return module.optimizers().param_groups[0]["lr"]
 
-        def configure(parameters):
-            optimizer = torch.optim.SGD(parameters, lr=1.0)
-            return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)]
-
+        configure = scheduled(partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5), lr=1.0)
         quiet_trainer(max_epochs=2).fit(Sees(configure), batches(1))
         assert seen == [("train", 0, 1.0), ("fit", 1, 0.5), ("train", 1, 0.5), ("fit", 2, 0.25)]
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from lightlib.precision import MixedPrecision
 from tests.runs.modules import Manual
-from tests.runs.plain import Net, batches, calling, momentum, network, quiet_trainer, same_weights, with_methods
+from tests.runs.plain import (
+    Net,
+    batches,
+    calling,
+    momentum,
+    network,
+    quiet_trainer,
+    same_weights,
+    scheduled,
+    with_methods,
+)
 
 SCALER = {"init_scale": 1024.0, "growth_interval": 3}
 pytestmark = pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
@@ -77,10 +89,7 @@ class TestFloat16Mixed:
     def test_a_schedule_does_not_move_when_the_step_was_skipped(self):
         rates = []
 
-        def configure(parameters):
-            optimizer = torch.optim.SGD(parameters, lr=0.1)
-            schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+        configure = scheduled(partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5), interval="step")
 
         def on_train_batch_end(self, outputs, batch, batch_idx):
             rates.append(self.trainer.optimizers[0].param_groups[0]["lr"])

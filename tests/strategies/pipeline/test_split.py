@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies.axes.parallel_plan import ParallelPlan
 from lightlib.strategies.pipeline.split import balance, find_split
 from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError, keep
+from tests.runs.modules import Holds
 
 
 def cut(module: nn.Module, count: int, stages: object = (), **plan: object) -> list[list[str]]:
@@ -23,13 +23,6 @@ def cut(module: nn.Module, count: int, stages: object = (), **plan: object) -> l
 
 def layers(*widths: int) -> list[nn.Module]:
     return [one for width in widths for one in (nn.Linear(width, width), nn.ReLU())]
-
-
-class Holder(L.Module):
-    def __init__(self, **children: nn.Module) -> None:
-        super().__init__()
-        for name, child in children.items():
-            setattr(self, name, child)
 
 
 class Loop(nn.Module):
@@ -70,7 +63,7 @@ def test_the_largest_stage_is_as_small_as_can_be(costs, count, first, last, expe
 
 
 def test_a_sequential_is_cut_where_parameters_balance_and_what_has_none_stays_with_what_is_before() -> None:
-    module = Holder(net=nn.Sequential(*layers(4, 4, 4, 4)))
+    module = Holds(net=nn.Sequential(*layers(4, 4, 4, 4)))
     assert cut(module, 2) == [
         ["net.0", "net.1", "net.2", "net.3"],
         ["net.4", "net.5", "net.6", "net.7"],
@@ -78,32 +71,32 @@ def test_a_sequential_is_cut_where_parameters_balance_and_what_has_none_stays_wi
 
 
 def test_sequentials_in_a_sequential_are_opened() -> None:
-    module = Holder(net=nn.Sequential(nn.Flatten(), nn.Sequential(*layers(4, 4)), nn.Linear(4, 4)))
+    module = Holds(net=nn.Sequential(nn.Flatten(), nn.Sequential(*layers(4, 4)), nn.Linear(4, 4)))
     assert cut(module, 3) == [["net.0", "net.1.0", "net.1.1"], ["net.1.2", "net.1.3"], ["net.2"]]
 
 
 def test_a_sequential_deep_inside_is_the_part() -> None:
-    module = Holder(model=Holder(features=nn.Sequential(*layers(4, 4, 4)), classifier=nn.Linear(4, 2)))
+    module = Holds(model=Holds(features=nn.Sequential(*layers(4, 4, 4)), classifier=nn.Linear(4, 2)))
     split = find_split(module, ParallelPlan(), (), 3)
     assert (split.name, split.kind) == ("model.features", "chain")
 
 
 def test_a_modulelist_is_cut_between_its_layers_and_the_rest_goes_to_both_ends() -> None:
-    assert cut(Holder(model=Loop()), 2) == [
+    assert cut(Holds(model=Loop()), 2) == [
         ["model.embed", "model.blocks.0", "model.blocks.1"],
         ["model.blocks.2", "model.blocks.3", "model.norm", "model.head"],
     ]
-    assert find_split(Holder(model=Loop()), ParallelPlan(), (), 2).kind == "blocks"
+    assert find_split(Holds(model=Loop()), ParallelPlan(), (), 2).kind == "blocks"
 
 
 def test_a_modulelist_of_the_module_itself_makes_that_the_part() -> None:
-    module = Holder(embed=nn.Embedding(8, 4), blocks=nn.ModuleList(layers(4, 4)))
+    module = Holds(embed=nn.Embedding(8, 4), blocks=nn.ModuleList(layers(4, 4)))
     split = find_split(module, ParallelPlan(), (), 2)
     assert (split.name, split.kind) == ("", "blocks")
 
 
 def test_names_at_which_a_stage_begins() -> None:
-    module = Holder(model=Loop())
+    module = Holds(model=Loop())
     wanted = [
         ["model.embed", "model.blocks.0"],
         ["model.blocks.1", "model.blocks.2", "model.blocks.3", "model.norm", "model.head"],
@@ -112,12 +105,12 @@ def test_names_at_which_a_stage_begins() -> None:
         assert cut(module, 2, stages) == wanted
         assert cut(module, 2, pipelined="model", stages=stages) == wanted
     assert find_split(module, ParallelPlan(), ["head"], 2).kind == "named"
-    net = Holder(net=nn.Sequential(*layers(4, 4)))
+    net = Holds(net=nn.Sequential(*layers(4, 4)))
     assert cut(net, 2, ["net.1"]) == [["net.0"], ["net.1", "net.2", "net.3"]]
 
 
 def test_lists_of_names_for_each_stage() -> None:
-    module = Holder(body=Plain())
+    module = Holds(body=Plain())
     stages = [["first", "act"], ["second", "third"]]
     assert cut(module, 2, pipelined="body", stages=stages) == [
         ["body.first", "body.act"],
@@ -137,39 +130,39 @@ def test_lists_of_names_for_each_stage() -> None:
 )
 def test_stages_that_do_not_fit(stages, count, text) -> None:
     with pytest.raises(MisconfigurationException, match=text):
-        cut(Holder(body=Plain()), count, pipelined="body", stages=stages)
+        cut(Holds(body=Plain()), count, pipelined="body", stages=stages)
 
 
 def test_stages_of_other_types() -> None:
     with pytest.raises(ArgumentTypeError, match=r"stages holds 3 \(int\)"):
-        cut(Holder(body=Plain()), 2, [3], pipelined="body")
+        cut(Holds(body=Plain()), 2, [3], pipelined="body")
 
 
 def test_too_few_layers() -> None:
     with pytest.raises(MisconfigurationException, match="net has 2 layers with parameters, too few for 3 stages"):
-        cut(Holder(net=nn.Sequential(*layers(4, 4))), 3)
+        cut(Holds(net=nn.Sequential(*layers(4, 4))), 3)
     with pytest.raises(MisconfigurationException, match=r"model\.blocks has 2 layers with parameters, too few for 4"):
-        cut(Holder(model=Loop(2)), 4)
+        cut(Holds(model=Loop(2)), 4)
 
 
 def test_a_part_that_is_not_there_or_cannot_be_called() -> None:
     with pytest.raises(MisconfigurationException, match=r"pipelined='modle' is no module of it(.|\n)*'model'"):
-        cut(Holder(model=Loop()), 2, pipelined="modle")
+        cut(Holds(model=Loop()), 2, pipelined="modle")
     with pytest.raises(MisconfigurationException, match=r"is a ModuleList, which cannot be called"):
-        cut(Holder(model=Loop()), 2, pipelined="model.blocks")
+        cut(Holds(model=Loop()), 2, pipelined="model.blocks")
 
 
 def test_a_module_without_a_list_of_layers_gets_the_plan_to_write() -> None:
     with pytest.raises(MisconfigurationException) as caught:
-        cut(Holder(convolution=nn.Linear(4, 4), middle=nn.Linear(4, 4), classifier=nn.Linear(4, 2)), 2)
+        cut(Holds(convolution=nn.Linear(4, 4), middle=nn.Linear(4, 4), classifier=nn.Linear(4, 2)), 2)
     text = str(caught.value)
-    assert "Holder has no nn.Sequential and no nn.ModuleList of layers" in text
+    assert "Holds has no nn.Sequential and no nn.ModuleList of layers" in text
     assert "ParallelPlan(pipelined='', stages=[['convolution'], ['middle', 'classifier']])" in text
     assert "x = self.convolution(x) if self.convolution is not None else x" in text
 
 
 def test_what_is_kept_has_its_old_names_and_the_rest_has_no_parameters() -> None:
-    module = Holder(model=Loop(), loss=nn.Linear(2, 2))
+    module = Holds(model=Loop(), loss=nn.Linear(2, 2))
     split = find_split(module, ParallelPlan(), (), 2)
     keep(module, split, [0], 2, torch.device("cpu"), None)
     assert [name for name, _ in module.named_parameters()] == [
@@ -182,7 +175,7 @@ def test_what_is_kept_has_its_old_names_and_the_rest_has_no_parameters() -> None
     with pytest.raises(AbsentLayerError, match=r"self\.model\.head is on another stage"):
         module.model.head(torch.zeros(1, 4))
     assert not hasattr(module.loss, "weight")
-    last = Holder(model=Loop(), loss=nn.Linear(2, 2))
+    last = Holds(model=Loop(), loss=nn.Linear(2, 2))
     keep(last, find_split(last, ParallelPlan(), (), 2), [1], 2, torch.device("cpu"), None)
     assert [name for name, _ in last.named_children()] == ["model", "loss"]
     assert "model.blocks.3.weight" in last.state_dict()
@@ -200,7 +193,7 @@ def test_what_is_kept_has_its_old_names_and_the_rest_has_no_parameters() -> None
 )
 @pytest.mark.parametrize("own", [0, 1])
 def test_parameters_of_other_stages_leave_the_memory(make, stages, own) -> None:
-    module = Holder(model=make(), loss=nn.Linear(2, 2))
+    module = Holds(model=make(), loss=nn.Linear(2, 2))
     before = {name: weakref.ref(parameter) for name, parameter in module.named_parameters()}
     plan = ParallelPlan(pipelined="model") if stages else ParallelPlan()
     named = [[f"model.{name}" for name in stage] for stage in stages]
@@ -221,12 +214,12 @@ def test_a_stage_runs_its_layers_and_leaves_the_module_as_it_was() -> None:
                 x = self.blocks[index](x)
             return self.head(self.norm(x))
 
-    whole = Holder(model=Summing()).eval()
+    whole = Holds(model=Summing()).eval()
     text = torch.arange(6).view(2, 3)
     expected = whole.model(text)
     parts = []
     for own in (0, 1):
-        module = Holder(model=Summing())
+        module = Holds(model=Summing())
         module.load_state_dict(whole.state_dict())
         module.eval()
         stages = keep(module, find_split(module, ParallelPlan(), (), 2), [own], 2, torch.device("cpu"), None)

@@ -12,7 +12,7 @@ from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.checkpoint import formats, load
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import CheckpointError, CheckpointWriteError
-from tests.runs.plain import Net, Rows, loader, quiet_trainer, same_weights
+from tests.runs.plain import Net, Rows, loader, quiet_trainer, same_weights, scheduled
 from tests.runs.saves_at import SavesAt
 
 
@@ -30,9 +30,7 @@ class Smooth(torch.optim.lr_scheduler.LRScheduler):
         return [base * sum(self.past) / len(self.past) for base in self.base_lrs]
 
 
-def smooth(parameters):
-    optimizer = torch.optim.SGD(parameters, lr=0.02)
-    return [optimizer], [{"scheduler": Smooth(optimizer), "interval": "step"}]
+smooth = scheduled(Smooth, lr=0.02, interval="step")
 
 
 @pytest.mark.parametrize("format", ["file", "directory"])
@@ -122,13 +120,8 @@ class StrangeLoader:
         pass
 
 
-def strange_schedule(parameters):
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
-    return [optimizer], [StrangeSchedule(optimizer, 1)]
-
-
 OWNERS = {
-    "lr_schedulers": lambda fit: fit(configure=strange_schedule),
+    "lr_schedulers": lambda fit: fit(configure=scheduled(lambda optimizer: StrangeSchedule(optimizer, 1))),
     "optimizer_states": lambda fit: fit(configure=lambda parameters: StrangeOptimizer(parameters, lr=0.1)),
     "callbacks": lambda fit: fit(callbacks=[StrangeCallback()]),
     "StrangeData": lambda fit: fit(data=StrangeData()),
