@@ -159,7 +159,7 @@ def table() -> list[tuple[str, int, int]]:
         ("lines of both packages", lines, 116_600),
         ("of these, lines that do something", working, 76_650),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
-        ("lines of tests", lines_of("tests")[0], 137_320),
+        ("lines of tests", lines_of("tests")[0], 137_250),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 30),
@@ -168,8 +168,8 @@ def table() -> list[tuple[str, int, int]]:
         ("classes above Fabric", classes_above("lightlib:Fabric"), 0),
         ("classes above the deepest strategy", deepest_strategy(), 9),
         ("lines of docs/architecture.md", len((ROOT / "docs/architecture.md").read_text("utf-8").splitlines()), 250),
-        ("small modules in tests outside of compat", len(small), 365),
-        ("their lines", sum(one.num_lines for one in small), 3_545),
+        ("small modules in tests outside of compat", len(small), 346),
+        ("their lines", sum(one.num_lines for one in small), 3_405),
         ("files of tests that are not at the path of what they test", num_files - at_their_path, 127),
     ]
 

@@ -119,15 +119,12 @@ class TestNoFalseAlarm:
         assert audit(quiet_trainer(callbacks=[Counts()])).complete
 
     def test_settings_do_not_change(self):
-        class Configured(Net):
-            def __init__(self):
-                super().__init__()
-                self.rate, self.names, self.sizes = 0.1, ["a", "b"], {"x": 1}
-                self.criterion = nn.CrossEntropyLoss()
-                self.blocks = nn.ModuleList([nn.Linear(2, 2)])
-                self.path = __file__
-
-        assert names(looked(Configured())) == []
+        module = Net()
+        module.rate, module.names, module.sizes = 0.1, ["a", "b"], {"x": 1}
+        module.criterion = nn.CrossEntropyLoss()
+        module.blocks = nn.ModuleList([nn.Linear(2, 2)])
+        module.path = __file__
+        assert names(looked(module)) == []
 
 
 class Forgets(Net):

@@ -97,22 +97,17 @@ def test_the_size_of_a_data_module_and_of_an_evaluation():
         def test_dataloader(self):
             return DataLoader(TensorDataset(*plain.samples(40)), batch_size=self.hparams.batch_size)
 
-    class Tested(Net):
-        def __init__(self):
-            super().__init__()
-            del self.batch_size
+    def test_step(self, batch, batch_idx):
+        if len(batch[0]) > 10:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 8 bytes")
 
-        def test_step(self, batch, batch_idx):
-            if len(batch[0]) > 10:
-                raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 8 bytes")
-
-    data = Data()
-    assert Tuner(L.Trainer(**QUIET)).scale_batch_size(Tested(), datamodule=data, method="test") == 8
+    data, tested = Data(), with_methods(Net, test_step)
+    del tested.batch_size
+    assert Tuner(L.Trainer(**QUIET)).scale_batch_size(tested, datamodule=data, method="test") == 8
     assert data.hparams.batch_size == 8
 
 
 def test_other_errors_end_the_search():
-
     module = with_methods(Small, error=RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         Tuner(L.Trainer(**QUIET)).scale_batch_size(module)

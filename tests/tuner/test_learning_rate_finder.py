@@ -233,19 +233,17 @@ def test_bad_arguments(arguments, text):
 
 
 def test_bad_runs():
-    class Nameless(Net):
-        def __init__(self):
-            super().__init__()
-            del self.lr
-
     def configure_optimizers(self):
         return [torch.optim.SGD(self.net[i].parameters(), 0.1) for i in (0, 3)]
 
     def find(module, **arguments):
         return Tuner(L.Trainer(**QUIET, max_epochs=1)).lr_find(module, plain.batches(5), num_training=5, **arguments)
 
-    with pytest.raises(MisconfigurationException, match=r"looked for `lr` or `learning_rate` in Nameless"):
-        find(Nameless())
+    nameless, uncopied = Net(), Net()
+    del nameless.lr
+    uncopied.numbers = (i for i in range(3))
+    with pytest.raises(MisconfigurationException, match=r"looked for `lr` or `learning_rate` in Net"):
+        find(nameless)
     with pytest.raises(MisconfigurationException, match=r"looked for `rate` in Net"):
         find(Net(), attr_name="rate")
     with pytest.raises(MisconfigurationException, match="with 2 optimizers"):
@@ -259,12 +257,6 @@ def test_bad_runs():
     with pytest.raises(MisconfigurationException, match="has a LearningRateFinder already"):
         Tuner(L.Trainer(**QUIET, callbacks=[LearningRateFinder()])).lr_find(Net(), plain.batches(5))
     with pytest.raises(MisconfigurationException, match="cannot copy the module and its data: TypeError"):
-        find(Holds())
+        find(uncopied)
     with pytest.warns(UserWarning, match="fast_dev_run is on"):
         assert Tuner(L.Trainer(**QUIET, fast_dev_run=True)).lr_find(Net(), plain.batches(5)) is None
-
-
-class Holds(Net):
-    def __init__(self):
-        super().__init__()
-        self.numbers = (i for i in range(3))

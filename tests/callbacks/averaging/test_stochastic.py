@@ -16,7 +16,7 @@ from lightlib.callbacks import ModelCheckpoint, StochasticWeightAveraging, Weigh
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.strategies import DeepSpeedStrategy
 from tests.callbacks.averaging.plain_loop import QUIET, Net, data
-from tests.runs.plain import with_methods
+from tests.runs.plain import calling, with_methods
 from tests.runs.saves_at import SavesAt
 
 EPOCHS, STEPS = 5, 6
@@ -127,19 +127,6 @@ class TestNumbers:
         assert same(fit(swa(), Stops()).net, wanted)
 
 
-class Measured(Scheduled):
-    """Logs a metric of the training."""
-
-    def __init__(self):
-        super().__init__()
-        self.error = torchmetrics.MeanSquaredError()
-
-    def training_step(self, batch, batch_idx):
-        self.error(self.net(batch[0]), batch[1])
-        self.log("error", self.error, on_epoch=True)
-        return super().training_step(batch, batch_idx)
-
-
 class TestPass:
     def test_leaves_metrics_alone(self):
         seen = {}
@@ -148,9 +135,15 @@ class TestPass:
             def on_train_end(self, trainer, pl_module):
                 seen[self.priority] = pl_module.error.update_count, dict(trainer.callback_metrics)
 
+        def training_step(self, batch, batch_idx):
+            self.error(self.net(batch[0]), batch[1])
+            self.log("error", self.error, on_epoch=True)
+
+        module = calling(Scheduled, training_step)
+        module.error = torchmetrics.MeanSquaredError()
         first, last = Sees(), Sees()
         first.priority, last.priority = 0, 100
-        fit(first, swa(), last, module=Measured())
+        fit(first, swa(), last, module=module)
         assert seen[0] == seen[100]
         assert set(seen[0][1]) == {"error", "error_step", "error_epoch", "loss", "loss_step", "loss_epoch"}
 

@@ -10,7 +10,7 @@ from lightlib.callbacks import ChannelsLast, LambdaCallback
 from lightlib.errors import MisconfigurationException
 from lightlib.transforms import to_channels_last
 from tests.callbacks.memory.images import Net, by_hand, data, fit, network
-from tests.runs.plain import quiet_trainer, same_weights, subclass
+from tests.runs.plain import quiet_trainer, same_weights, subclass, with_methods
 
 
 def in_format(module):
@@ -55,16 +55,12 @@ def test_a_method_of_the_user_that_moves_batches_is_called():
 
 
 def test_layers_of_configure_model():
-    class Late(Net):
-        def __init__(self):
-            super().__init__()
-            self.net = None
+    def configure_model(self):
+        if self.net is None:
+            self.net = network()
 
-        def configure_model(self):
-            if self.net is None:
-                self.net = network()
-
-    module = Late()
+    module = with_methods(Net, configure_model)
+    module.net = None
     fit(module, callbacks=[ChannelsLast()])
     assert in_format(module)
     assert same_weights(module.net, by_hand(channels_last=True))

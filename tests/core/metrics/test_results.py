@@ -349,17 +349,14 @@ class TestBatchSize:
 @pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
 class TestInARun:
     def test_a_metric_of_several_numbers(self):
-        class Validating(Net):
-            def __init__(self):
-                super().__init__()
-                self.accuracy = torchmetrics.classification.MulticlassAccuracy(3, average="none")
+        def validation_step(self, batch, batch_idx):
+            self.accuracy(self.net(batch[0]), batch[1])
+            self.log("accuracy", self.accuracy)
 
-            def validation_step(self, batch, batch_idx):
-                self.accuracy(self.net(batch[0]), batch[1])
-                self.log("accuracy", self.accuracy)
-
+        module = with_methods(Net, validation_step)
+        module.accuracy = torchmetrics.classification.MulticlassAccuracy(3, average="none")
         with pytest.raises(LoggingError, match=r"'accuracy', …\) got a metric whose value is a tensor of shape \(3,\)"):
-            quiet_trainer().fit(Validating(), batches(1), batches(2))
+            quiet_trainer().fit(module, batches(1), batches(2))
 
     def test_the_logger_can_be_used_in_a_fast_dev_run(self):
         def on_train_start(self):

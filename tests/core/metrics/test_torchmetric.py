@@ -7,7 +7,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from tests.runs.logs import Base, Several, logged, run
-from tests.runs.plain import quiet_trainer
+from tests.runs.plain import calling, quiet_trainer, with_methods
 
 
 class TestTorchmetrics:
@@ -52,48 +52,36 @@ class TestTorchmetrics:
         assert seen["reset"] == 2
 
     def test_the_value_of_a_step_is_that_of_its_batch(self):
-        class Logs(Base):
-            def __init__(self):
-                super().__init__()
-                self.mean = MeanMetric()
+        def training_step(self, batch, batch_idx):
+            self.mean(batch)
+            self.log("v", self.mean, on_step=True, on_epoch=True)
 
-            def training_step(self, batch, batch_idx):
-                self.mean(batch)
-                self.log("v", self.mean, on_step=True, on_epoch=True)
-                return super().training_step(batch, batch_idx)
-
-        rows, _ = run(Logs(), limit_val_batches=0)
+        module = calling(Base, training_step)
+        module.mean = MeanMetric()
+        rows, _ = run(module, limit_val_batches=0)
         assert logged(rows) == [(1, "v_step", 1), (2, "v_step", 3), (2, "v_epoch", 2)]
 
     def test_a_collection(self):
-        class Logs(Base):
-            def __init__(self):
-                super().__init__()
-                parts = [MulticlassAccuracy(3), MulticlassF1Score(3)]
-                self.metrics = MetricCollection(parts, prefix="v_")
+        def validation_step(self, batch, batch_idx):
+            self.metrics(torch.eye(3), torch.tensor([0, 1, batch_idx]))
+            self.log_dict(self.metrics)
 
-            def validation_step(self, batch, batch_idx):
-                logits = torch.eye(3)
-                self.metrics(logits, torch.tensor([0, 1, batch_idx]))
-                self.log_dict(self.metrics)
-
-        _, trainer = run(Logs(), max_epochs=2)
+        module = with_methods(Base, validation_step)
+        module.metrics = MetricCollection([MulticlassAccuracy(3), MulticlassF1Score(3)], prefix="v_")
+        _, trainer = run(module, max_epochs=2)
         expected = MetricCollection([MulticlassAccuracy(3), MulticlassF1Score(3)], prefix="v_")
         for i in range(2):
             expected.update(torch.eye(3), torch.tensor([0, 1, i]))
         assert trainer.callback_metrics == expected.compute()
 
     def test_one_metric_per_loader(self):
-        class Logs(Several):
-            def __init__(self):
-                super().__init__()
-                self.means = torch.nn.ModuleList([MeanMetric(), MeanMetric()])
+        def validation_step(self, batch, batch_idx, dataloader_idx=0):
+            self.means[dataloader_idx].update(batch)
+            self.log("v", self.means[dataloader_idx])
 
-            def validation_step(self, batch, batch_idx, dataloader_idx=0):
-                self.means[dataloader_idx].update(batch)
-                self.log("v", self.means[dataloader_idx])
-
-        assert quiet_trainer().validate(Logs(), verbose=False) == [
+        module = with_methods(Several, validation_step)
+        module.means = torch.nn.ModuleList([MeanMetric(), MeanMetric()])
+        assert quiet_trainer().validate(module, verbose=False) == [
             {"v/a": 3, "all": 1},
             {"v/b": 10, "all": 1},
         ]
@@ -103,19 +91,15 @@ class TestTorchmetrics:
             def compute(self):
                 return None if self.update_count < 2 else super().compute()
 
-        class Logs(Base):
-            def __init__(self):
-                super().__init__()
-                self.mean, self.other = Empty(), Empty()
+        def training_step(self, batch, batch_idx):
+            self.mean.update(batch_idx)
+            self.log("v", self.mean, on_step=False, on_epoch=True)
+            if batch_idx == 0:
+                self.other.update(1.0)
+                self.log("other", self.other, on_step=True, on_epoch=True)
 
-            def training_step(self, batch, batch_idx):
-                self.mean.update(batch_idx)
-                self.log("v", self.mean, on_step=False, on_epoch=True)
-                if batch_idx == 0:
-                    self.other.update(1.0)
-                    self.log("other", self.other, on_step=True, on_epoch=True)
-                return super().training_step(batch, batch_idx)
-
-        rows, trainer = run(Logs(), limit_val_batches=0)
+        module = calling(Base, training_step)
+        module.mean, module.other = Empty(), Empty()
+        rows, trainer = run(module, limit_val_batches=0)
         assert logged(rows) == [(2, "v", 0.5)]
         assert not {"other", "other_step", "other_epoch"} & trainer.callback_metrics.keys()

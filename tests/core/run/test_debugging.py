@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from lightlib.callbacks import TerminateOnNaN
 from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
-from tests.runs.plain import Net, batches, quiet_trainer, raising, with_methods
+from tests.runs.plain import Net, batches, calling, quiet_trainer, raising, with_methods
 
 
 class Terms(Net):
@@ -93,15 +93,7 @@ def test_limits_count_batches_or_a_share_of_them(limit, count):
 
 
 def test_overfit_batches_repeats_the_same_batches_in_order():
-    class Keeps(Net):
-        def __init__(self):
-            super().__init__()
-            self.firsts = []
-
-        def training_step(self, batch, batch_idx):
-            self.firsts.append(batch[0][0, 0].item())
-            return super().training_step(batch, batch_idx)
-
-    module = Keeps()
+    firsts = []
+    module = calling(training_step=lambda self, batch, batch_idx: firsts.append(batch[0][0, 0].item()))
     quiet_trainer(overfit_batches=2, max_epochs=3).fit(module, batches(8))
-    assert module.firsts == [x[0, 0].item() for x, _ in batches(8)[:2]] * 3
+    assert firsts == [x[0, 0].item() for x, _ in batches(8)[:2]] * 3

@@ -324,15 +324,8 @@ def test_a_callback_that_is_a_part_of_the_module():
             self.log("seen", batch_idx)
             attached.append(pl_module is module and self._pl_module is module)
 
-    class Whole(Net):
-        def __init__(self):
-            super().__init__()
-            self.part = Part()
-
-        def configure_callbacks(self):
-            return [self.part]
-
-    attached, module = [], Whole()
+    attached, module = [], with_methods(Net, configure_callbacks=lambda self: [self.part])
+    module.part = Part()
     trainer = quiet_trainer()
     trainer.fit(module, batches(2))
     assert attached == [True, True]

@@ -64,31 +64,25 @@ def test_the_monitor_compares_that_value(tmp_path):
 
 
 def test_a_metric_object_over_all_loaders():
-    class Metric(Net):
-        def __init__(self):
-            super().__init__()
-            self.mean = MeanMetric()
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self.mean.update(batch[0])
+        self.log("v", self.mean, add_dataloader_idx=False)
 
-        def validation_step(self, batch, batch_idx, dataloader_idx=0):
-            self.mean.update(batch[0])
-            self.log("v", self.mean, add_dataloader_idx=False)
-
-    found = quiet_trainer().validate(Metric(), loaders(), verbose=False)
+    module = with_methods(Net, validation_step)
+    module.mean = MeanMetric()
+    found = quiet_trainer().validate(module, loaders(), verbose=False)
     assert found == [{"v": pytest.approx(REDUCTIONS["mean"])}] * 2
 
 
 def test_a_metric_object_for_each_loader_is_refused():
-    class Metrics(Net):
-        def __init__(self):
-            super().__init__()
-            self.means = torch.nn.ModuleList([MeanMetric(), MeanMetric()])
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self.means[dataloader_idx].update(batch[0])
+        self.log("v", self.means[dataloader_idx], add_dataloader_idx=False)
 
-        def validation_step(self, batch, batch_idx, dataloader_idx=0):
-            self.means[dataloader_idx].update(batch[0])
-            self.log("v", self.means[dataloader_idx], add_dataloader_idx=False)
-
+    module = with_methods(Net, validation_step)
+    module.means = torch.nn.ModuleList([MeanMetric(), MeanMetric()])
     with pytest.raises(LoggingError, match="leave out add_dataloader_idx=False, or log one metric object"):
-        quiet_trainer().validate(Metrics(), loaders(), verbose=False)
+        quiet_trainer().validate(module, loaders(), verbose=False)
 
 
 def test_only_the_loaders_that_log_it_have_it():

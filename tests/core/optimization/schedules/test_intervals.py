@@ -66,14 +66,13 @@ class TestIntervals:
         assert found == plain_rates(build, 8, lambda n: True)
 
     def test_the_module_steps_a_manual_one(self):
-        class ByHand(Recorded):
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                if batch_idx == 1:
-                    self.lr_schedulers().step()
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            if batch_idx == 1:
+                self.lr_schedulers().step()
 
         build = partial(ExponentialLR, gamma=0.5)
-        module = ByHand(lambda p: ([SGD(p, lr=0.1)], [{"scheduler": build, "interval": "manual"}]))
-        quiet_trainer(max_epochs=2).fit(module, batches(4))
+        module = Recorded(lambda p: ([SGD(p, lr=0.1)], [{"scheduler": build, "interval": "manual"}]))
+        quiet_trainer(max_epochs=2).fit(with_methods(module, on_train_batch_end), batches(4))
         assert module.rates == plain_rates(build, 8, lambda n: n in (2, 6))
 
     @pytest.mark.parametrize(
@@ -218,13 +217,12 @@ class TestTimm:
         assert tuple(timm.calls) == self.EXPECTED
 
     def test_with_a_metric(self):
-        class Logs(Recorded):
-            def on_train_epoch_end(self):
-                self.log("m", float(self.current_epoch) + 0.5)
+        def on_train_epoch_end(self):
+            self.log("m", float(self.current_epoch) + 0.5)
 
         timm = Timm()
-        module = Logs(lambda p: {"optimizer": SGD(p, lr=0.1), "lr_scheduler": timm, "monitor": "m"})
-        quiet_trainer(max_epochs=2).fit(module, batches(1))
+        module = Recorded(lambda p: {"optimizer": SGD(p, lr=0.1), "lr_scheduler": timm, "monitor": "m"})
+        quiet_trainer(max_epochs=2).fit(with_methods(module, on_train_epoch_end), batches(1))
         assert timm.calls == [("update", 1), ("step", 1, 0.5), ("update", 2), ("step", 2, 1.5)]
 
     def test_resumed(self, tmp_path):
@@ -238,12 +236,12 @@ class TestTimm:
         assert tuple(timm.calls) == self.EXPECTED
 
     def test_a_module_that_steps_it(self):
-        class Steps(Recorded):
-            def lr_scheduler_step(self, scheduler, metric):
-                scheduler.step(self.current_epoch + 1)
+        def lr_scheduler_step(self, scheduler, metric):
+            scheduler.step(self.current_epoch + 1)
 
         timm = Timm()
-        quiet_trainer(max_epochs=2).fit(Steps(lambda p: ([SGD(p, lr=0.1)], [timm])), batches(2))
+        module = Recorded(lambda p: ([SGD(p, lr=0.1)], [timm]))
+        quiet_trainer(max_epochs=2).fit(with_methods(module, lr_scheduler_step), batches(2))
         assert timm.calls == [("step", 1), ("step", 2)]
 
     @pytest.mark.parametrize("entries", [{"interval": "step"}, {"frequency": 2}, {"begin": 1}])

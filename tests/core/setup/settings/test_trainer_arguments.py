@@ -292,16 +292,11 @@ class TestSanityCheck:
         assert module.calls["sanity"] == 1
 
     def test_nothing_of_it_is_left(self):
-        class Logs(Steps):
-            def __init__(self):
-                super().__init__()
-                self.metric = torchmetrics.MeanMetric()
-
-            def validation_step(self, batch, batch_idx):
-                torch.rand(3)
-                self.metric(batch[0])
-                self.log("m", self.metric)
-                self.log("x", float(self.trainer.sanity_checking), on_step=True, prog_bar=True)
+        def validation_step(self, batch, batch_idx):
+            torch.rand(3)
+            self.metric(batch[0])
+            self.log("m", self.metric)
+            self.log("x", float(self.trainer.sanity_checking), on_step=True, prog_bar=True)
 
         def look(trainer, module):
             seen.append((trainer.callback_metrics, trainer.logged_metrics, trainer.progress_bar_metrics))
@@ -313,7 +308,9 @@ class TestSanityCheck:
         checkpoint = ModelCheckpoint("kept", monitor="x")
         trainer = quiet_trainer(num_sanity_val_steps=2, logger=logger, enable_checkpointing=True,
                                 callbacks=[on(on_train_start=look), EarlyStopping("x"), checkpoint])  # fmt: skip
-        trainer.fit(Logs(), batches(2), batches(3))
+        logs = with_methods(Steps, validation_step)
+        logs.metric = torchmetrics.MeanMetric()
+        trainer.fit(logs, batches(2), batches(3))
         assert seen[0] == ({}, {}, {})
         updates, rng, given = seen[1]
         assert (updates, given) == (0, [])
