@@ -559,6 +559,6 @@ class TestRegressions:
 
         settings = {"max_epochs": 2, "val_check_interval": 0.25, "reload_dataloaders_every_n_epochs": 1}
         quiet_trainer(**settings).fit(
-            with_methods(Net, val_dataloader, validation_step=lambda self, *_: None), batches(4)
+            with_methods(Net, val_dataloader, validation_step=lambda self, batch, batch_idx: None), batches(4)
         )
         assert epochs == [0, 1]

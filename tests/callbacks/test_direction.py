@@ -278,7 +278,7 @@ def test_a_plateau_schedule_against_the_metric_is_a_warning(monitor, mode, warns
         schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode=mode)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": monitor}}
 
-    module = with_methods(Net(plateau), validation_step=lambda self, *_: self.log(monitor, 1.0))
+    module = with_methods(Net(plateau), validation_step=lambda self, batch, batch_idx: self.log(monitor, 1.0))
     text = f"ReduceLROnPlateau reads '{monitor}' with mode='min', its default, but by its name more is better"
     with pytest.warns(UserWarning, match=text) if warns else nullcontext():
         trainer().fit(module, loader(4), loader(4))

@@ -26,7 +26,7 @@ STEP_LR = partial(torch.optim.lr_scheduler.StepLR, step_size=1)
 
 def logs(**arguments):
     """A module that logs one value with the given arguments."""
-    return calling(BoringModel, training_step=lambda self, *_: self.log("loss", 1.0, **arguments))
+    return calling(BoringModel, training_step=lambda self, batch, batch_idx: self.log("loss", 1.0, **arguments))
 
 
 @pytest.mark.parametrize("verb", ["test", "validate", "predict"])

@@ -124,7 +124,7 @@ class TestLoggers:
             enable_model_summary=False,
         )
         trained = Holds(lambda self, batch: self.net.net(batch).sum(), net=Net())
-        trained = calling(trained, training_step=lambda self, *_: self.log("loss", 1.0))
+        trained = calling(trained, training_step=lambda self, batch, batch_idx: self.log("loss", 1.0))
         trainer.fit(trained, DataLoader(torch.ones(2, 6)))
         assert [row["loss"] for _, row in trainer.logger.rows] == [1.0, 1.0]
 

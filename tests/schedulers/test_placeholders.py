@@ -145,7 +145,7 @@ EVERY = (NUM_EPOCHS, UPDATE_STEPS_PER_EPOCH, TOTAL_UPDATE_STEPS, TRAIN_DATALOADE
     ],
 )
 def test_every_number(arguments, expected):
-    module = with_methods(Seen(*EVERY), validation_step=lambda self, *_: None)
+    module = with_methods(Seen(*EVERY), validation_step=lambda self, batch, batch_idx: None)
     quiet_trainer(**arguments).fit(module, batches(10), batches(5))
     assert module.seen == expected
 

@@ -45,7 +45,7 @@ def test_batches_of_evaluations_and_the_next_run():
 
 
 def test_a_method_of_the_user_that_moves_batches_is_called():
-    moves = subclass(Net, transfer_batch_to_device=lambda self, batch, *_: (batch[0] * 2, batch[1]))
+    moves = subclass(Net, transfer_batch_to_device=lambda self, batch, device, dataloader_idx: (batch[0] * 2, batch[1]))
     module, plain = moves(), moves()
     fit(module, callbacks=[ChannelsLast()])
     fit(plain)

@@ -153,7 +153,7 @@ class TestOthers:
     def test_one_dtype_for_everything(self, precision, dtype):
         made = []
 
-        module = calling(Net(momentum), training_step=lambda self, *_: made.append(torch.zeros(1).dtype))
+        module = calling(Net(momentum), training_step=lambda self, batch, batch_idx: made.append(torch.zeros(1).dtype))
         data = batches(7)
         quiet_trainer(precision=precision, accumulate_grad_batches=2).fit(module, data)
 

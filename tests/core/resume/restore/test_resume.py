@@ -353,7 +353,7 @@ class TestFiles:
         assert same_weights(module, whole)
 
     def test_the_same_trainer_goes_on(self):
-        validates = subclass(validation_step=lambda self, *_: None)
+        validates = subclass(validation_step=lambda self, batch, batch_idx: None)
         module = validates(dropout=0.3)
         trainer = quiet_trainer(max_epochs=-1, max_steps=5)
         torch.manual_seed(11)

@@ -240,7 +240,7 @@ def test_minus_one_of_a_callback_skips_the_epoch_whoever_is_called_after_it(orde
     skips = LambdaCallback(on_train_batch_start=lambda trainer, module, batch, i: -1 if i == 2 else None)
     looks = LambdaCallback(on_train_batch_start=lambda *args: None)
     trainer = quiet_trainer(max_epochs=2, callbacks=[skips, looks][::order])
-    trainer.fit(with_methods(on_train_batch_start=lambda self, *_: None), batches(5))
+    trainer.fit(with_methods(on_train_batch_start=lambda self, batch, batch_idx: None), batches(5))
     assert trainer.global_step == 4
 
 

@@ -272,7 +272,7 @@ class TestRandomness:
         assert same_weights(module.net, by_hand(OPTIMIZERS["sgd"], data, epochs=2, dropout=0.2))
 
     def test_the_sanity_check_draws_nothing(self):
-        module = with_methods(Net(dropout=0.3), validation_step=lambda self, *_: torch.rand(5))
+        module = with_methods(Net(dropout=0.3), validation_step=lambda self, batch, batch_idx: torch.rand(5))
         torch.manual_seed(11)
         trainer = quiet_trainer(num_sanity_val_steps=2, check_val_every_n_epoch=5)
         trainer.fit(module, loader(20, shuffle=True), batches(3))

@@ -239,7 +239,7 @@ def test_a_batch_that_cannot_be_stored_is_named(tmp_path):
         quiet_trainer(callbacks=[saves], logger=Rows()).fit(
             with_methods(
                 training_step=lambda self, batch, batch_idx: Net.training_step(self, batch.tensor, batch_idx),
-                on_train_batch_end=lambda self, *_: None,
+                on_train_batch_end=lambda self, outputs, batch, batch_idx: None,
             ),
             [Holds(batch) for batch in batches(4)],
         )
