@@ -40,6 +40,9 @@ with the largest.
 The bytes of a loss, of activations and of a checkpoint are counted exactly: of all tensors within a simulated step,
 and of the file.
 
+A feature that is on is measured in turns with the same run without it: calls of a batch exactly, and the mean time of a
+step in processor time. While it is off, it adds no call.
+
 A search runs 40 trials that sleep for a second, two at a time; Hydra's sweeper one at a time. The cost of a trial is
 the time from the first to the last, per trial, less its share of the sleep. Each program is started three times, in
 turns. Interpreters and a database are given: BENCH_RAY and BENCH_HYDRA (paths), BENCH_POSTGRESQL (a URL). In the
