@@ -149,6 +149,16 @@ def test_a_frozen_weight_that_is_written_to_is_saved_from_then_on(tmp_path):
     assert sorted(checkpoint.load(str(tmp_path / "last.ckpt"))["state_dict"]) == sorted(["net.0.bias", *TRAINED])
 
 
+@pytest.mark.parametrize("places", [slice(2, 4), slice(1, 7, 3), slice(0, 8)])
+def test_a_frozen_mask_that_loses_some_of_its_ones_is_saved(tmp_path, places):
+    module = adapted()
+    module.mask = nn.Parameter(torch.ones(8), requires_grad=False)
+    masks = LambdaCallback(on_train_epoch_start=lambda trainer, module: module.mask.data[places].zero_())
+    callback = saver(tmp_path)
+    fit(tmp_path, masks, callback, module=module, max_epochs=1)
+    assert torch.equal(checkpoint.load(callback.best_model_path)["state_dict"]["mask"], module.mask)
+
+
 def with_backbone():
     module = plain.Net(lambda parameters: torch.optim.SGD([p for p in parameters if p.requires_grad], lr=0.1))
     module.backbone, module.head = module.net[0], module.net[3]
