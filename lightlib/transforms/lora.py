@@ -55,8 +55,9 @@ def lora(module: M, names: str | Sequence[str], rank: int = 8, alpha: float = 16
     """Freeze a module, and give some of its matrices low-rank changes that are trained instead.
 
     The layers keep their types. `weight` of a changed layer is kept as ``parametrizations.weight.original``, frozen,
-    so load pretrained weights before. Where the ``peft`` package knows the layers, prefer it: it does not compute a
-    changed matrix, has dropout, and its adapters are read by other programs.
+    so load pretrained weights before. A further call leaves what an earlier one trains, so ranks may differ. Where the
+    ``peft`` package knows the layers, prefer it: it does not compute a changed matrix, has dropout, and its adapters
+    are read by other programs.
 
     Args:
         module: The module, which is changed in place.
@@ -71,8 +72,8 @@ def lora(module: M, names: str | Sequence[str], rank: int = 8, alpha: float = 16
 
     Raises:
         ArgumentTypeError: `names` or `train` are no strings.
-        MisconfigurationException: A pattern fits no name, a parameter is no matrix or is changed already, or `rank` is
-            not smaller than its sides.
+        MisconfigurationException: A pattern fits no name, a parameter is no matrix, is changed already or belongs to
+            several layers, or `rank` is not smaller than its sides.
 
     Example:
         >>> model = lora(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)), "0", rank=2)
@@ -89,8 +90,9 @@ def lora(module: M, names: str | Sequence[str], rank: int = 8, alpha: float = 16
         chosen |= dict.fromkeys(matrices or found)
     trained = [name for pattern in _patterns("train", train) for name in _fitting(pattern, parameters)]
     for name in chosen:
-        _check(name, parameters[name], rank)
-    module.requires_grad_(False)
+        _check(name, parameters, rank)
+    if not any(isinstance(part, LowRank) for part in module.modules()):
+        module.requires_grad_(False)
     for name in trained:
         parameters[name].requires_grad_()
     for name in chosen:
@@ -161,7 +163,16 @@ def _fitting(pattern: str, parameters: dict[str, nn.Parameter]) -> list[str]:
     return found
 
 
-def _check(name: str, weight: nn.Parameter, rank: int) -> None:
+def _check(name: str, parameters: dict[str, nn.Parameter], rank: int) -> None:
+    weight = parameters[name]
+    tied = [other for other, parameter in parameters.items() if parameter is weight and other != name]
+    if tied:
+        raise MisconfigurationException(
+            f"lora got a pattern that fits {name!r}, which is tied to {tied[0]!r}.",
+            expected="matrices of one layer: a change of a tied one would be added to all of its layers when it is "
+            "merged.",
+            fix="patterns that leave it out, or untie it: layer.weight = nn.Parameter(layer.weight.detach().clone()).",
+        )
     if ".parametrizations." in f".{name}":
         raise MisconfigurationException(
             f"lora got a pattern that fits {name!r}, which is parametrized already.",

@@ -107,6 +107,25 @@ def test_a_star_leaves_vectors_as_they_are():
     assert all("lora_" in name for name in trained)
 
 
+def test_a_further_call_leaves_what_is_trained():
+    model = lora(lora(network(), "0", rank=2, train=["0.bias"]), "3", rank=1)
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    changes = [f"{layer}.parametrizations.weight.0.lora_{letter}" for layer in "03" for letter in "AB"]
+    assert sorted(trained) == sorted(["0.bias", *changes])
+
+
+@pytest.mark.parametrize("names", ["0", "*"])
+def test_a_tied_matrix_is_refused(names):
+    """Merging would add the change to the layer that has none, or twice."""
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9, bias=False), nn.Linear(9, 9))
+    model[1].weight = model[0].weight
+    with pytest.raises(MisconfigurationException, match=r"'0\.weight', which is tied to '1\.weight'") as error:
+        lora(model, names, rank=2)
+    assert "Fix: patterns that leave it out" in str(error.value)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    lora(model, "2", rank=2)
+
+
 def test_twice_and_merged_without_a_change():
     model = lora(network(), "0", rank=2)
     with pytest.raises(MisconfigurationException, match="parametrized already"):
