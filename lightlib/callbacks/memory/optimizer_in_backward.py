@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
+_HOOKS = ("on_after_backward", "on_before_optimizer_step", "optimizer_step", "optimizer_zero_grad")
+
 
 class OptimizerInBackward(Callback):
     """Steps each parameter within the backward pass, as soon as its gradient is complete, and frees the gradient.
 
     So the gradients of all layers never exist at the same time. The numbers stay the same. After the backward pass no
-    parameter has a gradient: `on_before_optimizer_step` and callbacks that measure gradients see none.
+    parameter has a gradient: `on_before_optimizer_step` of callbacks, and those that measure gradients, see none.
 
     Raises:
         MisconfigurationException: When training starts: gradients are clipped, accumulated or scaled, the module
-            optimizes by hand, there are several processes, or an optimizer steps all parameters at once.
+            optimizes by hand or has a hook between the backward pass and the step, there are several processes, or an
+            optimizer steps all parameters at once.
 
     Example:
         >>> OptimizerInBackward()
@@ -105,4 +108,7 @@ def _reason(trainer: Trainer, module: Module) -> str:
         package = type(optimizer).__module__.partition(".")[0]
         if package not in ("torch", "lightlib") or isinstance(optimizer, torch.optim.LBFGS):
             return f"{type(optimizer).__name__} steps all parameters at once, or counts its steps"
+    for name in _HOOKS:
+        if name in vars(module) or getattr(type(module), name) is not getattr(run.hooks.module_base, name):
+            return f"{type(module).__name__}.{name} expects all gradients, or decides on the step"
     return ""

@@ -9,6 +9,7 @@ import lightlib as L
 from lightlib.callbacks import GradientAccumulationScheduler, OptimizerInBackward
 from lightlib.errors import MisconfigurationException
 from lightlib.optim import Lion, MuonAdamW
+from tests.runs.bad_input import with_methods
 from tests.runs.modules import Manual
 from tests.runs.plain import Net, loader, quiet_trainer, same_weights
 from tests.runs.resumable import SaveAtStep
@@ -88,3 +89,12 @@ def test_what_needs_all_gradients_is_refused(arguments, module, text):
         quiet_trainer(callbacks=callbacks, **arguments).fit(module(), loader(8))
     assert "Expected: " in str(caught.value)
     assert "Fix: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "hook", ["on_after_backward", "on_before_optimizer_step", "optimizer_step", "optimizer_zero_grad"]
+)
+def test_a_hook_that_could_change_gradients_or_skip_the_step_is_refused(hook):
+    module = with_methods(Net, **{hook: lambda self, *_: None})
+    with pytest.raises(MisconfigurationException, match=rf"Given\.{hook} expects all gradients"):
+        quiet_trainer(callbacks=[OptimizerInBackward()]).fit(module, loader(8))
