@@ -77,8 +77,8 @@ def param_groups(
         weight_decay: The weight decay. Default: the optimizer's; only the multiplier 0 may then be applied to it.
         muon_lr: The learning rate of the matrices of hidden layers, for `MuonAdamW`: their groups have the key
             ``use_muon`` with True, and the rest with False. They are the weights with two dimensions, except
-            embeddings and the last one of the module, which is its output layer. A rule may set ``use_muon``. Default:
-            no group has this key.
+            embeddings and the last one of the module, which is its output layer (and, if that is frozen, the last one
+            that is trained). A rule may set ``use_muon``. Default: no group has this key.
         rules: Options by a pattern: the name of a parameter or of a module, with ``*``, ``?`` and ``[…]`` as in file
             names. An option is ``lr_mult``, ``decay_mult``, or one of the optimizer (``lr``, ``betas``, …).
         types: Options by the class of the module that has the parameter, or the class's name.
@@ -196,10 +196,13 @@ def _parameters(module: nn.Module) -> list[_Parameter]:
 
 
 def _hidden(parameters: Sequence[_Parameter]) -> set[str]:
-    """Return the first names of the matrices of hidden layers: all but embeddings and the last one."""
+    """Return the first names of the matrices of hidden layers: all but embeddings and the last one.
+
+    If that is frozen, the last one that is trained is left out too: a reference model may follow the model.
+    """
     matrices = [one for one in parameters if one.kind == "weight" and one.dims == 2]
-    last = max((one.last for one in matrices), default=0)
-    return {one.names[0] for one in matrices if not one.embeds and one.last != last}
+    last = {max((one.last for one in some), default=0) for some in (matrices, [one for one in matrices if one.trained])}
+    return {one.names[0] for one in matrices if not one.embeds and one.last not in last}
 
 
 def _kind(leaf: str, owner: nn.Module, value: nn.Parameter) -> str:

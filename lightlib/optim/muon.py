@@ -26,7 +26,8 @@ class MuonAdamW(PerParameter):
     group relative to the group's own first rate.
 
     Given a module, groups are those of `param_groups`: weights with two dimensions use Muon, except embeddings and the
-    last one of the module, which is its output layer; norms and biases do not decay. `rules` may set ``use_muon``.
+    last one of the module, which is its output layer (and, if that is frozen, the last one that is trained); norms and
+    biases do not decay. `rules` may set ``use_muon``.
     Given parameters, those with two dimensions use Muon, which includes embeddings and output layers, so you are
     warned. A group with the key ``use_muon`` is taken as it is.
 
@@ -115,7 +116,7 @@ class MuonAdamW(PerParameter):
             MisconfigurationException: An option is out of its range, or a vector shall use Muon.
         """
         for group in _divided(param_group):
-            if group["use_muon"]:
+            if check_flag("MuonAdamW", "use_muon", group["use_muon"]):
                 group.setdefault("lr", self.defaults["muon_lr"])
             super().add_param_group(group)
             self.param_groups[-1].pop("muon_lr", None)

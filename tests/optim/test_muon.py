@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import lightlib as L
 from lightlib.cli import LightningCLI
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.losses import ReferenceModel
 from lightlib.optim import MuonAdamW, param_groups
 from lightlib.report import PossibleUserWarning
 from tests.runs.modules import Validated
@@ -170,6 +171,11 @@ class TestSplit:
     def test_embeddings_convolutions_and_the_output_layer_use_adamw(self, tied):
         assert self.names(Tied(tied)) == ["hidden.weight"]
 
+    def test_a_frozen_model_at_the_end_has_not_the_output_layer(self):
+        module = nn.ModuleDict({"model": layers(), "reference": ReferenceModel(layers())})
+        found = [id(p) for group in MuonAdamW(module).param_groups if group["use_muon"] for p in group["params"]]
+        assert found == [id(module["model"][index].weight) for index in (0, 3)]
+
     def test_rules_take_precedence(self):
         rules = {"net.0": {"use_muon": False}, "net.5.weight": {"use_muon": True, "lr_mult": 2}}
         module = Net(net=layers())
@@ -269,6 +275,7 @@ class TestWrongArguments:
             (lambda: MuonAdamW(layers(), muon_lr=-1), MisconfigurationException, r"MuonAdamW\(muon_lr=-1\)"),
             (lambda: MuonAdamW(layers(), lr="fast"), ArgumentTypeError, "lr='fast'"),
             (lambda: MuonAdamW(layers(), momentum=1.0), MisconfigurationException, r"momentum=1.0"),
+            (lambda: MuonAdamW(layers(), rules={"0.weight": {"use_muon": "no"}}), ArgumentTypeError, "use_muon='no'"),
             (lambda: MuonAdamW(layers(), ns_steps=0), MisconfigurationException, "ns_steps=0"),
             (lambda: MuonAdamW(layers(), nesterov=1), ArgumentTypeError, "nesterov=1"),
             (lambda: MuonAdamW(layers(), adjust_lr_fn="match"), MisconfigurationException, "'match_rms_adamw'"),
