@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from lightlib.errors import MisconfigurationException, UnknownNameError, check_int, check_word, closest
+from lightlib.errors import MisconfigurationException, UnknownNameError, check_flag, check_int, check_word, closest
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.parallel_plan import ParallelPlan, blocks_of, container_of
-from lightlib.torch_private import base_of, graph_break, operators_named
+from lightlib.torch_private import AnyBatchNorm, base_of, graph_break, operators_named
 
 Blocks = bool | Literal["blocks"] | Sequence[str] | Callable[[str, nn.Module], bool] | None
+_NORMS = (AnyBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _COMPOSED = {  # functions that are made of other operations, by those to keep
     "linear": ("mm", "addmm"),
@@ -151,7 +152,8 @@ class Transform(Axis):
 class ActivationCheckpoint(Transform):
     """Blocks keep only their inputs for backward, which runs their forward again: less memory, about a third more time.
 
-    Losses and gradients are the same, bit for bit. Names of parameters do not change.
+    Losses and gradients are the same, bit for bit, and so are the running statistics of batch and instance norms, which
+    count a batch once. Names of parameters do not change.
 
     Args:
         blocks: Names of modules, with wildcards (``"blocks.*"``), or a function ``(name, module) -> bool``. Default:
@@ -180,8 +182,8 @@ class ActivationCheckpoint(Transform):
         save: Sequence[Any] | Callable[..., Any] = (),
     ) -> None:
         super().__init__(blocks)
-        check_int("ActivationCheckpoint", "every", every, 1, example=2)
-        self.every, self.preserve_rng_state = every, preserve_rng_state
+        self.every = check_int("ActivationCheckpoint", "every", every, 1, example=2)
+        self.preserve_rng_state = check_flag("ActivationCheckpoint", "preserve_rng_state", preserve_rng_state)
         self.save = [save] if isinstance(save, str) else save
         self._operators()
 
@@ -213,7 +215,36 @@ class ActivationCheckpoint(Transform):
         options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": self.preserve_rng_state}
         if operators := self._operators():
             options["context_fn"] = partial(create_selective_checkpoint_contexts, operators)
-        return partial(checkpoint, layer.forward, **options)
+        return partial(_checkpointed, layer, layer.forward, options)
+
+
+def _checkpointed(layer: nn.Module, forward: Callable[..., Any], options: Any, *args: Any, **kwargs: Any) -> Any:
+    norms = [] if torch.compiler.is_compiling() else [one for one in layer.modules() if isinstance(one, _NORMS)]
+    if norms:  # torch.compile keeps their statistics itself
+        forward = partial(_counted_once, forward, norms, [])
+    return checkpoint(forward, *args, **options, **kwargs)
+
+
+def _counted_once(
+    forward: Callable[..., Any], norms: Sequence[nn.Module], calls: list[None], *args: Any, **kwargs: Any
+) -> Any:
+    """Call `forward`; but for the first time without a change of running statistics."""
+    calls.append(None)
+    changes = [
+        (values, name, values[name], value)
+        for norm in (norms if len(calls) > 1 else ())
+        for values, name, value in (
+            (vars(norm), "momentum", 0.0),
+            (vars(norm)["_buffers"], "num_batches_tracked", None),
+        )
+    ]
+    for values, name, _, value in changes:
+        values[name] = value
+    try:
+        return forward(*args, **kwargs)
+    finally:
+        for values, name, before, _ in changes:
+            values[name] = before
 
 
 class ActivationOffload(Transform):
@@ -236,7 +267,7 @@ class ActivationOffload(Transform):
 
     def __init__(self, blocks: Blocks = True, pin_memory: bool = True) -> None:
         super().__init__(blocks)
-        self.pin_memory, self._takes_steps = pin_memory, False
+        self.pin_memory, self._takes_steps = check_flag("ActivationOffload", "pin_memory", pin_memory), False
 
     def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
         self._takes_steps = self.blocks is True and "pipeline" not in around
@@ -303,6 +334,7 @@ class Compile(Transform):
         options: Further options of the backend, in place of a mode. Default: none.
 
     Raises:
+        ArgumentTypeError: `fullgraph` is no bool.
         UnknownNameError: There is no such mode or backend.
         MisconfigurationException: The module has nothing to compile; `mode` and `options` are given; with `fullgraph`,
             the graph breaks.
@@ -326,6 +358,7 @@ class Compile(Transform):
         super().__init__(blocks)
         if mode is not None:
             check_word("Compile", "mode", mode, _MODES)
+        check_flag("Compile", "fullgraph", fullgraph)
         if mode is not None and options is not None:
             raise MisconfigurationException(
                 f"Compile(mode={mode!r}, options={options!r}).",

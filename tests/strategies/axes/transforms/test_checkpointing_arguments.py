@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -83,6 +84,21 @@ def test_named_blocks_and_a_second_fit() -> None:
     again = fit(strategy)
     assert again.kept == module.kept
     assert same_weights(again, module)
+
+
+@pytest.mark.parametrize("save", [(), ["linear"]])
+@pytest.mark.parametrize(
+    "norm", [nn.BatchNorm1d(8), nn.BatchNorm1d(8, momentum=None), nn.InstanceNorm1d(16, 0.1, 0.1, True, True)]
+)
+def test_running_statistics_count_each_batch_once(norm: nn.Module, save: Any) -> None:
+    def run(axis: Any) -> Net:
+        module = Net()
+        module.net[1].insert(0, copy.deepcopy(norm))
+        torch.manual_seed(3)
+        L.Trainer(**quiet.QUIET, max_epochs=2, activation_checkpointing=axis).fit(module, data())
+        return module
+
+    assert same_weights(run(ActivationCheckpoint(save=save)), run(None))
 
 
 def test_next_to_modules_in_float32() -> None:

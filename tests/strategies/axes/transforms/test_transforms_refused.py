@@ -116,6 +116,8 @@ def test_a_list_of_modules_is_never_called(name):
             "one of the two",
         ),
         (lambda: quiet_trainer(activation_checkpointing={"every": -1}), MisconfigurationException, "every=-1"),
+        (lambda: quiet_trainer(compile={"fullgraph": 1}), ArgumentTypeError, "fullgraph=1"),
+        (lambda: quiet_trainer(activation_offload={"pin_memory": "a"}), ArgumentTypeError, "pin_memory='a'"),
         (
             lambda: quiet_trainer(activation_checkpointing={"save": ["linaer"]}),
             MisconfigurationException,
