@@ -76,6 +76,7 @@ def test_sizes():
     assert rows[0].values[0] > 2 * scores > scores > rows[1].values[0]  # MB of scores and their gradients
 
 
+@pytest.mark.processes  # a logger looks for the commit of the program
 def test_features():
     results = list(features.run(SMALLEST))
     calls = [result.median for result in results if result.unit == "calls"]
