@@ -156,8 +156,8 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines, 116_600),
-        ("of these, lines that do something", working, 76_650),
+        ("lines of both packages", lines, 116_300),
+        ("of these, lines that do something", working, 76_450),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
         ("lines of tests", lines_of("tests")[0], 137_250),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from lightlib.testing.plain import PlainLoop
 from lightlib.torch_private import TorchDispatchMode
 from lightlib.tree import to_device
 
-_STEPS, _TOLERANCE = 8, 1e-5
+_NOTHING, _TOLERANCE = object(), 1e-5
 
 
 def check_accelerator(make_accelerator: Callable[[], Accelerator]) -> None:
@@ -64,29 +66,23 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         return func(*args, **(kwargs or {}))
 
 
-def _initialized(device: torch.device) -> bool:
-    is_initialized = getattr(getattr(torch, device.type, None), "is_initialized", None)
-    return bool(is_initialized()) if is_initialized is not None else False
-
-
 class _LeftError(Exception):
     """Leaves a context."""
 
 
+@dataclass
 class AcceleratorKit(Kit):
     """The checks of `check_accelerator`."""
 
-    kind, base = "accelerator", Accelerator
-    succeeding = "the call to succeed on a machine that has the device."
+    kind, base, documentation = "accelerator", Accelerator, check_accelerator.__doc__
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __post_init__(self) -> None:
         self.accelerator: Accelerator = self.made()
         self.name = type(self.accelerator).__name__
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the accelerator, which must succeed."""
-        return self.call(self.accelerator, method, *arguments)
+    def ask(self, method: str, *arguments: Any, types: tuple[type, ...] = ()) -> Any:
+        """Call a method of the accelerator, which must succeed and return a value of one of the types."""
+        return self.call(self.accelerator, method, *arguments, types=types)
 
     def device(self) -> torch.device:
         """Return the first device."""
@@ -94,9 +90,8 @@ class AcceleratorKit(Kit):
 
     def rng_state(self) -> dict[str, Any]:
         """Return the state of the generators as a checkpoint file restores it."""
-        state, fix = self.ask("rng_state"), "return generator.get_state(), not the generator."
-        what, expected = f"{self.name}.rng_state()", "a dictionary of tensors and plain values."
-        return self.through_file(what, state, expected, fix)  # type: ignore[no-any-return]
+        fix = "return generator.get_state(), not the generator."
+        return self.through_file(f"{self.name}.rng_state()", self.ask("rng_state"), fix)  # type: ignore[no-any-return]
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -109,63 +104,38 @@ class AcceleratorKit(Kit):
                 self.ask("set_rng_state", before)
 
     def test_name(self) -> None:
-        what, name = f"{self.name}.name()", self.ask("name")
-        self.typed(what, name, str, right=name != "")
-        reason = "the same name at each call: the entry point, messages and checkpoints use it."
-        self.constant(what, name, self.ask("name"), reason, "return a constant.")
+        self.constant(f"{self.name}.name()", self.ask("name", types=(str,)), self.ask("name"))
 
     def test_devices(self) -> None:
-        auto = self.ask("auto_device_count")
-        self.typed(f"{self.name}.auto_device_count()", auto, int)
-        for count in dict.fromkeys((1, auto)):
+        for count in {1, self.ask("auto_device_count", types=(int,))}:
             devices = self.ask("get_parallel_devices", self.ask("parse_devices", count))
-            right = (
-                isinstance(devices, list) and [isinstance(device, torch.device) for device in devices] == [True] * count
-            )
-            assert right, self.unmet(
-                f"{self.name}.get_parallel_devices(parse_devices({count})) is {devices!r}.",
-                f"a list of {count} torch.device, one for each process.",
-                "return a torch.device for each device that parse_devices has chosen.",
-            )
+            kinds = list(map(type, devices)) if isinstance(devices, list) else devices
+            what = f"{self.name}.get_parallel_devices(parse_devices({count})) is {devices!r}."
+            fix = "return a torch.device for each device that parse_devices has chosen."
+            assert kinds == [torch.device] * count, self.unmet(what, fix)
         for wrong in ("many", 0, 1.5):
-            what = f"{self.name}.parse_devices({wrong!r})"
-            expected = "a MisconfigurationException, which states the value, the valid ones and the fix."
+            what, parsed = f"{self.name}.parse_devices({wrong!r})", _NOTHING
             fix = "raise lightlib.errors.MisconfigurationException in parse_devices."
-            parsed = refused = object()
-            with suppress(MisconfigurationException), self.succeeds(what, fix, expected, MisconfigurationException):
+            with self.succeeds(what, fix), suppress(MisconfigurationException):
                 parsed = self.accelerator.parse_devices(wrong)
-            assert parsed is refused, self.unmet(
-                f"{what} returned {parsed!r}.",
-                "a MisconfigurationException: no run can use this value.",
-                "check the user's value in parse_devices.",
-            )
+            text = self.unmet(f"{what} returned {parsed!r}.", "check the user's value in parse_devices.")
+            assert parsed is _NOTHING, text
 
     def test_available(self) -> None:
-        device = self.device()
-        before = _initialized(device)
+        device, what = self.device(), f"{self.name}.is_available()"
+        initialized = getattr(getattr(torch, device.type, None), "is_initialized", bool)
+        before = initialized()
         with _Operations() as operations:
-            available = self.ask("is_available")
-        what = f"{self.name}.is_available()"
-        self.typed(what, available, bool)
-        claims = f"initialized {device.type}" if _initialized(device) != before else ""
-        how = f"ran {operations.names[0]}" if operations.names else claims
-        assert not how, self.unmet(
-            f"{what} {how}.",
-            "no tensor and no context on the device: the call must claim none of its memory.",
-            "ask the driver for the number of devices instead.",
+            available = self.ask("is_available", types=(bool,))
+        claims = [f"ran {name}" for name in operations.names] + [f"initialized {device.type}"] * (
+            initialized() != before
         )
-        assert available, self.unmet(
-            f"{what} is False.",
-            "True: the other checks need a device.",
-            "run the checks on a machine that has one.",
-        )
+        assert not claims, self.unmet(f"{what} {claims[0]}.", "ask the driver for the number of devices instead.")
+        assert available, self.unmet(f"{what} is False.", "run the checks on a machine that has one.")
         reason = self.ask("why_unavailable")
-        two = isinstance(reason, tuple) and len(reason) == 2 and all(isinstance(text, str) for text in reason)
-        assert two, self.unmet(
-            f"{self.name}.why_unavailable() is {reason!r}.",
-            "two strings: where the device was looked for, and how to fix it.",
-            "return both; the error for a machine without the device consists of them.",
-        )
+        fix = "return both texts; the error for a machine without the device consists of them."
+        kinds = list(map(type, reason)) if isinstance(reason, tuple) else reason
+        assert kinds == [str, str], self.unmet(f"{self.name}.why_unavailable() is {reason!r}.", fix)
 
     def test_abilities(self) -> None:
         flags = ("is_gpu", "has_streams", "pins_memory", "has_collectives", "has_float64", "has_ring_attention")
@@ -176,57 +146,46 @@ class AcceleratorKit(Kit):
     def test_generators(self) -> None:
         with self.kept():
             self.ask("manual_seed", 7)
-            self.typed(f"{self.name}.rng_state()", self.ask("rng_state"), dict)
+            self.ask("rng_state", types=(dict,))
             loaded = self.rng_state()
             self.ask("manual_seed", 8)
-            assert not loaded or not equal(self.ask("rng_state"), loaded), self.unmet(
-                f"{self.name}.manual_seed(7) and manual_seed(8) leave the same rng_state().",
-                "a seed sets the devices' own generators, which rng_state returns.",
-                "seed each generator in manual_seed, and return a copy of its state in rng_state.",
-            )
+            what = f"{self.name}.manual_seed(7) and manual_seed(8) leave the same rng_state()."
+            fix = "seed each generator in manual_seed, and return a copy of its state in rng_state."
+            assert not loaded or not equal(self.ask("rng_state"), loaded), self.unmet(what, fix)
             self.ask("set_rng_state", {**loaded, "a kind of another package": 1})
-            assert equal(self.ask("rng_state"), loaded), self.unmet(
-                f"{self.name}.rng_state() differs from the state that set_rng_state received.",
-                "the same state: a resumed run draws the numbers of an uninterrupted one.",
-                "restore each entry of rng_state in set_rng_state.",
-            )
+            what = f"{self.name}.rng_state() differs from the state that set_rng_state received."
+            fix = "restore each entry of rng_state in set_rng_state."
+            assert equal(self.ask("rng_state"), loaded), self.unmet(what, fix)
 
     def test_forks(self) -> None:
         device = self.device()
         with self.kept():
-            for fails in (False, True):
+            for when, error in {"afterwards": None, "after an exception": _LeftError()}.items():
                 before = {"CPU": torch.get_rng_state(), "device": self.rng_state()}
                 with suppress(_LeftError), self.ask("fork_rng", device):
                     self.ask("manual_seed", 9)
                     torch.rand(3)
                     torch.rand(3, device=device)
-                    if fails:
-                        raise _LeftError
+                    if error is not None:
+                        raise error
                 after = {"CPU": torch.get_rng_state(), "device": self.ask("rng_state")}
-                changed = [name for name in before if not equal(before[name], after[name])]
-                when = "after an exception" if fails else "afterwards"
-                assert not changed, self.unmet(
-                    f"{self.name}.fork_rng({str(device)!r}) leaves the {changed[0]}'s generator changed {when}.",
-                    "the state from before: validation must not change the random numbers of training.",
-                    "restore it in a `finally`, or keep the default of Accelerator.fork_rng.",
-                )
+                changed = next((name for name in before if not equal(before[name], after[name])), None)
+                what = f"{self.name}.fork_rng({str(device)!r}) leaves the {changed}'s generator changed {when}."
+                fix = "restore it in a `finally`, or keep the default of Accelerator.fork_rng."
+                assert changed is None, self.unmet(what, fix)
 
     def test_groups(self) -> None:
         device = self.device()
-        ids, what = self.ask("device_ids", device), f"{self.name}.device_ids({str(device)!r})"
-        self.typed(what, ids, list, type(None))
-        for index in ids or ():
-            self.typed(f"{what}[0]", index, int)
-        group_device = self.ask("group_device", device)
-        self.typed(f"{self.name}.group_device({str(device)!r})", group_device, torch.device, type(None))
+        for index in self.ask("device_ids", device, types=(list, type(None))) or ():
+            self.typed(f"{self.name}.device_ids({str(device)!r})[0]", index, int)
+        self.ask("group_device", device, types=(torch.device, type(None)))
 
     def test_describes(self) -> None:
         device = self.device()
-        text = self.ask("describe", device)
-        self.typed(f"{self.name}.describe({str(device)!r})", text, str, right=text != "")
-        stats, what = {}, f"{self.name}.get_device_stats({str(device)!r})"
-        with suppress(MisconfigurationException):  # an optional package is missing, and the error names it
-            stats = self.call(self.accelerator, "get_device_stats", device, but=MisconfigurationException)
+        self.ask("describe", device, types=(str,))
+        what, stats = f"{self.name}.get_device_stats({str(device)!r})", {}
+        with self.succeeds(what, "handle a missing driver in get_device_stats."), suppress(MisconfigurationException):
+            stats = self.accelerator.get_device_stats(device)  # the error names an optional package that is missing
         self.typed(what, stats, dict)
         for name, value in stats.items():
             self.typed(f"{what}[{name!r}]", value, int, float)
@@ -236,22 +195,14 @@ class AcceleratorKit(Kit):
         with self.kept():
             torch.manual_seed(1)
             module = BoringModule()
-            torch.manual_seed(1)
-            plain = BoringModule().to(device)
+            plain = copy.deepcopy(module).to(device)
             batches = [to_device(batch, device) for batch in DataLoader(samples(SAMPLES), BATCH)]
             wanted = PlainLoop(plain, batches).weights
             trainer = Trainer(**{**QUIET, "accelerator": self.accelerator, "devices": 1, "max_epochs": 2})
-            fix = "correct the method of the accelerator that the traceback shows."
-            with self.succeeds(f"{made}).fit", fix, f"{_STEPS} steps of a small module."):
+            with self.succeeds(f"{made}).fit", "correct the method of the accelerator that the traceback shows."):
                 trainer.fit(module)
-        assert trainer.strategy.root_device == device, self.unmet(
-            f"{made}, devices=1) used {trainer.strategy.root_device}.",
-            f"{device}, the first device of get_parallel_devices.",
-            "return the same devices at each call.",
-        )
+        what = f"{made}, devices=1) used {trainer.strategy.root_device}, and {device} is the first device."
+        assert trainer.strategy.root_device == device, self.unmet(what, "return the same devices at each call.")
         off, name = worst_weight(trainer.strategy.module_state(), wanted)
-        assert off <= _TOLERANCE, self.unmet(
-            f"the weight {name!r} is off by {off:.1e} of its size after {_STEPS} steps.",
-            f"at most {_TOLERANCE:g} from a plain loop on {device}.",
-            "look for a method that changes random numbers, dtypes or the default device during the run.",
-        )
+        fix = "look for a method that changes random numbers, dtypes or the default device during the run."
+        assert off <= _TOLERANCE, self.unmet(f"the weight {name!r} is off by {off:.1e} of its size on {device}.", fix)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
-from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.axes.axis import Axis, AxisContext
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.testing.kit import selected, worst_weight
+from lightlib.testing.kit import selected
 from lightlib.testing.module import QUIET
 from lightlib.testing.plain import PlainLoop
 from lightlib.testing.ranks import RanksKit, in_processes
 
 _CLIP, _REPLICAS = 0.05, 2
+_ONE_STEP: dict[str, Any] = {"max_epochs": 1, "limit_train_batches": 1}
 
 
 def check_axis(
@@ -73,24 +73,22 @@ def check_axis(
     """
     names = selected("an axis", AxisKit.checks(), without)
     _check_data(make_module(), size)
-    worlds = {
-        size: [name for name in names if name != "replicates"],
-        _REPLICAS * size: [name for name in names if name == "replicates"],
-    }
-    run = partial(_run, make_axis, make_module, tolerance, size, make_refused)
-    if "RANK" in os.environ:
-        world = int(os.environ["WORLD_SIZE"])
-        if world not in worlds:
-            raise MisconfigurationException(
-                f"check_axis with size={size} was called in a world of {world} processes.",
-                expected=" or ".join(f"{count} processes" for count in worlds) + ".",
-                fix=f"start {size} processes, or call check_axis in an ordinary process.",
-            )
-        run(worlds[world])
-        return
-    for world, chosen in worlds.items():
-        if chosen:
-            in_processes(partial(run, chosen), world, method)
+    common: Any = {"make_module": make_module, "tolerance": tolerance, "size": size, "make_refused": make_refused}
+    here = int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else None
+    if here not in (None, size, _REPLICAS * size):
+        raise MisconfigurationException(
+            f"check_axis with size={size} was called in a world of {here} processes.",
+            expected=f"{size} processes or {_REPLICAS * size} processes.",
+            fix=f"start {size} processes, or call check_axis in an ordinary process.",
+        )
+    for replicas in (1, _REPLICAS):
+        chosen = [name for name in names if (name == "replicates") == (replicas > 1)]
+        options = {**QUIET, "accelerator": "cpu", "devices": replicas * size}
+        kit = AxisKit(partial(make_axis, size), **common, options=options)
+        if here == replicas * size:
+            kit.on_ranks(chosen)
+        elif here is None and chosen:
+            in_processes(partial(kit.on_ranks, chosen), replicas * size, method)
 
 
 def _check_data(module: Module, size: int) -> None:
@@ -107,21 +105,6 @@ def _check_data(module: Module, size: int) -> None:
         expected=f"a DataLoader with full batches of a multiple of {most} samples.",
         fix=f"return DataLoader(dataset, batch_size={4 * most}) with {16 * most} samples.",
     )
-
-
-class _Recorder(Callback):
-    """Records the loss of each batch and the norm of each step."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-        self.norms: list[float] = []
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-        if loss is not None:
-            self.losses.append(float(loss))
-        if trainer.gradient_norm is not None:
-            self.norms.append(float(trainer.gradient_norm))
 
 
 class _Probe(Axis):
@@ -148,118 +131,38 @@ def _fingerprint(module: nn.Module) -> tuple[Any, ...]:
     return (*modules, *values)
 
 
-def _run(
-    make_axis: Callable[[int], Axis],
-    make_module: Callable[[], Module],
-    tolerance: float,
-    size: int,
-    make_refused: Callable[[], Module] | None,
-    names: Sequence[str],
-) -> None:
-    first = Trainer(accelerator="cpu", devices=int(os.environ["WORLD_SIZE"]), strategy="ddp", **QUIET)
-    with ExitStack() as stack:
-        AxisKit(size, make_refused, partial(make_axis, size), make_module, tolerance, first, stack).on_ranks(names)
-
-
+@dataclass(kw_only=True)
 class AxisKit(RanksKit):
     """The checks of `check_axis`."""
 
-    kind, base = "axis", Axis
+    size: int
+    make_refused: Callable[[], Module] | None
+    kind, base, documentation = "axis", Axis, check_axis.__doc__
+    loss_fix = "return each step's output from `around` and `enter`, and declare what the axis splits."
+    norm_fix = "return parameters that only this process holds from `local_parameters`."
 
-    def __init__(self, size: int, make_refused: Callable[[], Module] | None, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.size, self.make_refused = size, make_refused
-
-    def joined(self, findings: Sequence[str]) -> str:
-        """Return the first finding."""
-        return findings[0]
-
-    def raised(self, error: Exception) -> str:
-        """Return the finding for an exception of a check."""
-        what = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return self.unmet(what, "no exception.", "correct the method of the axis that raised.")
-
-    def clipped(self, module: Module | None = None, epochs: int = 2) -> PlainLoop:
+    def plain(self, module: Module | None = None, epochs: int = 2, **options: Any) -> PlainLoop:
         """Train a module in the reference loop, with clipping."""
-        return self.plain(module, epochs, clip=partial(nn.utils.clip_grad_norm_, max_norm=_CLIP))
+        return super().plain(module, epochs, clip=partial(nn.utils.clip_grad_norm_, max_norm=_CLIP), **options)
 
-    def loader(self, axis: Axis, replicas: int = 1) -> DataLoader[Any]:
-        """Return a loader with this process's shard of each batch of one device."""
-        loader = self.seeded().train_dataloader()
+    def fit(self, axis: Axis, around: Sequence[Axis] = (), replicas: int = 1, **options: Any) -> Trainer:
+        """Train a module on an axis between those of `around`, with clipping."""
+        strategy = MeshStrategy(replicate=replicas, extra_axes=[*around[:1], axis, *around[1:]])
         readers = replicas * (self.size if axis.splits_batch else 1)
-        return DataLoader(loader.dataset, loader.batch_size // readers, collate_fn=loader.collate_fn)
-
-    def fit(self, module: Module, *axes: Axis, replicas: int = 1, ckpt_path: Any = None, **options: Any) -> Trainer:
-        """Train a module; the second of three axes, or the only one, is that under test."""
-        strategy = MeshStrategy(replicate=replicas, extra_axes=list(axes))
-        given = {"devices": replicas * self.size, "max_epochs": 2, "gradient_clip_val": _CLIP, **options}
-        trainer = Trainer(**{**QUIET, "accelerator": "cpu", "strategy": strategy, **given})
-        trainer.fit(module, self.loader(axes[len(axes) // 2], replicas), ckpt_path=ckpt_path)
-        return trainer
-
-    def compared(self, replicas: int) -> Iterator[str]:
-        """Train on the axis and in a plain loop, and yield the differences."""
-        recorder, wanted = _Recorder(), self.clipped()
-        trainer = self.fit(self.seeded(), self.make(), replicas=replicas, callbacks=recorder)
-        ranks = [losses for losses in self.group.collectives.all_gather_object(recorder.losses) if losses]
-        means = [sum(losses) / len(losses) for losses in zip(*ranks, strict=True)]
-        for index, (loss, norm) in enumerate(zip(wanted.losses, wanted.norms, strict=True)):
-            fix = "return each step's output from `around` and `enter`, and declare what the axis splits."
-            yield from self.number(f"the loss of batch {index}", means[index : index + 1], loss, fix)
-            fix = "return parameters that only this process holds from `local_parameters`."
-            what = f"the norm of the gradients of batch {index}"
-            yield from self.number(what, recorder.norms[index : index + 1], norm, fix)
-        yield from self.weights(trainer, wanted.weights)
-
-    def number(self, what: str, found: Sequence[float], wanted: float, fix: str) -> Iterator[str]:
-        """Yield the difference between a loss or a norm, if there is one, and that of one device."""
-        if not found or not abs(found[0] - wanted) <= 10 * self.tolerance * abs(wanted):
-            shown = f"{found[0]:.8g}" if found else None
-            yield self.unmet(f"{what} is {shown}.", f"{wanted:.8g}, as on one device.", fix)
-
-    def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor], after: str = "training") -> Iterator[str]:
-        """Yield the difference between the weights of a run and those of one device."""
-        yield from self.differences(trainer.strategy.module_state(), wanted, after)
-
-    def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor], after: str) -> Iterator[str]:
-        """Yield the difference between weights and those of one device, on rank 0."""
-        error, worst = worst_weight(state, wanted)
-        if not self.group.is_global_zero:
-            return
-        if state.keys() != wanted.keys():
-            yield self.renamed(list(state), list(wanted), f"the weights after {after}")
-        elif error > self.tolerance:
-            yield self.unmet(
-                f"the weight {worst!r} is off by {error:.1e} of its size after {after}.",
-                f"at most {self.tolerance:g} from a plain PyTorch loop on one device.",
-                "compare the gradient of this weight on each process with that of one device.",
-            )
-
-    def renamed(self, names: list[str], wanted: list[str], what: str) -> str:
-        """Return the finding for other names of parameters."""
-        missing = [name for name in wanted if name not in names]
-        new = [name for name in names if name not in wanted]
-        return self.unmet(
-            f"{what} have other names: missing {missing}, new {new}.",
-            "the names of one device in the same order, so that checkpoints fit any number of processes.",
-            "change modules in place instead of wrapping them.",
-        )
+        return self.trained(strategy, readers, **{**self.options, "gradient_clip_val": _CLIP, **options})
 
     def test_declares(self) -> Iterator[str]:
         axis = self.make()
         if not isinstance(axis, Axis):
-            yield self.foreign(axis, f"make_axis({self.size})")
+            yield self.foreign(axis)
         elif not axis.name or axis.order is None or axis.size != self.size:
-            yield self.unmet(
-                f"{type(axis).__name__} has name={axis.name!r}, order={axis.order!r} and size={axis.size!r}.",
-                f"a name, a number as order, and size={self.size}.",
-                "declare name and order in the class, and let make_axis(size) set the size.",
-            )
+            what = f"{type(axis).__name__} has name={axis.name!r}, order={axis.order!r} and size={axis.size!r}."
+            yield self.unmet(what, "declare name and order in the class, and let make_axis(size) set the size.")
 
     def test_names(self) -> Iterator[str]:
         axis, module = self.make(), self.seeded()
         wanted = [name for name, _ in module.named_parameters()]
-        self.fit(module, axis, max_epochs=1, limit_train_batches=1)
+        self.fit(axis, module=module, **_ONE_STEP)
         names = [name for name, _ in module.named_parameters()]
         if axis.divides_parameters:
             every = {name for rank in self.group.collectives.all_gather_object(names) for name in rank}
@@ -268,38 +171,30 @@ class AxisKit(RanksKit):
             yield self.renamed(names, wanted, "the parameters")
 
     def test_trains(self) -> Iterator[str]:
-        return self.compared(1)
+        return self.compared(self.fit(self.make()), self.plain())
 
     def test_saves(self) -> Iterator[str]:
         path = self.folder / "axis.ckpt"
-        self.fit(self.seeded(), self.make(), max_epochs=1).save_checkpoint(path)
-        if self.group.is_global_zero:
-            state = torch.load(path, weights_only=True)["state_dict"]
-            yield from self.differences(state, self.clipped(epochs=1).weights, "torch.load of a checkpoint")
-        resumed = self.fit(self.seeded(seed=2), self.make(), ckpt_path=path)
-        yield from self.weights(resumed, self.clipped().weights, "resuming from a checkpoint")
+        self.fit(self.make(), max_epochs=1).save_checkpoint(path)
+        resumed = self.fit(self.make(), module=self.seeded(seed=2), ckpt_path=path)
+        state = torch.load(path, weights_only=True)["state_dict"]
+        yield from self.differences(state, self.plain(epochs=1).weights, "torch.load of a checkpoint")
+        yield from self.weights(resumed, self.plain(), "resuming from a checkpoint")
 
     def test_refuses(self) -> Iterator[str]:
         before, axis, after = _Probe(), self.make(), _Probe()
-        self.fit(self.seeded(), before, axis, after, max_epochs=1, limit_train_batches=1)
+        self.fit(axis, (before, after), **_ONE_STEP)
         if before.seen != after.seen:
-            yield self.unmet(
-                f"{type(axis).__name__}.check changed the module.",
-                "an unchanged module: another axis may still refuse it.",
-                "move the change to `apply`.",
-            )
+            yield self.unmet(f"{type(axis).__name__}.check changed the module.", "move the change to `apply`.")
         elif self.make_refused is not None and (how := self.taken(self.make_refused())):
-            yield self.unmet(
-                f"for the module of make_refused, {type(axis).__name__} {how}.",
-                "a MisconfigurationException in `check` on every process, before anything is changed.",
-                "test the module in `check`, not in `apply`.",
-            )
+            what = f"for the module of make_refused, {type(axis).__name__} {how}."
+            yield self.unmet(what, "test the module in `check`, not in `apply`.")
 
     def taken(self, module: Module) -> str:
         """Return how a module was used that should be refused, or an empty text if it was."""
         probe, before = _Probe(), _fingerprint(module)
         try:
-            self.fit(module, probe, self.make(), max_epochs=1, limit_train_batches=1)
+            self.fit(self.make(), [probe], module=module, **_ONE_STEP)
         except (MisconfigurationException, OtherRankError):  # the latter where another rank refused it first
             return "applied the axes first" if probe.applied or _fingerprint(module) != before else ""
         except Exception as error:  # noqa: BLE001  any other exception is the finding
@@ -307,15 +202,14 @@ class AxisKit(RanksKit):
         return "trained it"
 
     def test_fits_twice(self) -> Iterator[str]:
-        alone = self.seeded()
-        self.clipped(alone, epochs=1)
-        wanted = self.clipped(alone, epochs=1).weights
-        axis, module = self.make(), self.seeded()
-        trainer = self.fit(module, axis, max_epochs=1)
-        axis.teardown()
-        trainer.max_epochs = 2
-        trainer.fit(module, self.loader(axis))
-        yield from self.weights(trainer, wanted, "a second fit")
+        axis = self.make()
+
+        def train(**options: Any) -> Trainer:
+            trainer = self.fit(axis, **options)
+            axis.teardown()
+            return trainer
+
+        return self.fitted_twice(train)
 
     def test_replicates(self) -> Iterator[str]:
-        return self.compared(_REPLICAS)
+        return self.compared(self.fit(self.make(), replicas=_REPLICAS), self.plain())

@@ -6,7 +6,8 @@ import copy
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from lightlib.callbacks.progress.base import ProgressBar
 from lightlib.callbacks.summary.model_summary import ModelSummary
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
+from lightlib.profilers.profiler import Profiler
 from lightlib.testing.kit import Kit, SavesOnce, equal
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, BoringModule, samples
 
@@ -90,31 +92,33 @@ _FLAGS: dict[str, type[Callback]] = {
 }
 
 
-class _Probe(Callback):
-    """One of two callbacks around the callback under test, next to it in the order of calls.
+class _Probe(Profiler):
+    """Notes which values the hooks of callbacks change.
 
     Args:
-        at: Called at each hook with its name and the module.
-        callback: The callback under test.
+        read: Returns the values by name.
+
+    Attributes:
+        changes: The name of each hook that was called, and the values before and after it that differ.
     """
 
-    def __init__(self, at: Callable[[str, Module], None], callback: Callback) -> None:
-        self.at = at
-        self.priority, self.after_module = callback.priority, callback.after_module
+    def __init__(self, read: Callable[[], dict[str, Any]]) -> None:
+        super().__init__()
+        self.read = read
+        self.changes: list[tuple[str, dict[str, Any]]] = []
+        self._before: dict[str, dict[str, Any]] = {}
+
+    def start(self, action_name: str) -> None:
+        self._before[action_name] = self.read()
+
+    def stop(self, action_name: str) -> None:
+        before, now = self._before.pop(action_name), self.read()
+        changed = {name: (value, now.get(name)) for name, value in before.items() if not equal(value, now.get(name))}
+        if changed and action_name.startswith("[Callback]"):
+            self.changes.append((action_name.removeprefix("[Callback]"), changed))
 
 
-def _probing(name: str) -> Callable[..., None]:
-    def hook(self: _Probe, trainer: Trainer, pl_module: Module, *_: Any, **__: Any) -> None:  # noqa: ARG001  a hook
-        self.at(name, pl_module)
-
-    return hook
-
-
-_HOOKS = [name for name in vars(Callback) if name.startswith("on_") or name in ("setup", "teardown")]
-_AroundHooks = type("_AroundHooks", (_Probe,), {name: _probing(name) for name in _HOOKS})
-
-
-def _generators(module: Module) -> dict[str, Any]:  # noqa: ARG001  what a probe reads from
+def _generators() -> dict[str, Any]:
     states = {"torch": torch.get_rng_state(), "random": random.getstate()}
     if "numpy" in sys.modules:
         states["numpy"] = sys.modules["numpy"].random.get_state(legacy=False)
@@ -128,7 +132,7 @@ def _modes(module: Module) -> dict[str, bool]:
 class CallbackKit(Kit):
     """The checks of `check_callback`."""
 
-    kind, base = "callback", Callback
+    kind, base, documentation = "callback", Callback, check_callback.__doc__
 
     def trainer(self, *callbacks: Callback, **options: Any) -> Trainer:
         flags = {flag: any(isinstance(callback, kind) for callback in callbacks) for flag, kind in _FLAGS.items()}
@@ -141,92 +145,63 @@ class CallbackKit(Kit):
         with self.succeeds(f"{what} with {kind}", f"correct the method of {kind} that the traceback shows."):
             return function(*args, **options)
 
-    def run_all(self, callback: Callback, *around: Callback) -> None:
-        """Train, validate, test and predict with a callback between those of `around`."""
-        module, callbacks = _seeded(), [*around[:1], callback, *around[1:]]
-        trainer = self.trainer(*callbacks, max_epochs=2, num_sanity_val_steps=1)
+    def run_all(self, module: Module, read: Callable[[], dict[str, Any]] = dict) -> list[tuple[str, dict[str, Any]]]:
+        """Train, validate, test and predict with a callback; return its hooks that change values of `read`."""
+        callback, probe = self.made(), _Probe(read)
+        trainer = self.trainer(callback, max_epochs=2, num_sanity_val_steps=1, profiler=probe)
         self.perform("Trainer.fit", callback, trainer.fit, module)
         self.perform("Trainer.validate", callback, trainer.validate, module, verbose=False)
         self.perform("Trainer.test", callback, trainer.test, module, verbose=False)
         self.perform("Trainer.predict", callback, trainer.predict, module)
-
-    def changes(self, read: Callable[[Module], dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Run everything; yield each hook that changes values of `read`, and both values by name."""
-        callback, before, found = self.made(), {}, []
-
-        def note(hook: str, module: Module) -> None:
-            before[hook] = read(module)
-
-        def compare(hook: str, module: Module) -> None:
-            now = read(module)
-            pairs = {name: (value, now.get(name)) for name, value in before[hook].items()}
-            changed = {name: pair for name, pair in pairs.items() if not equal(*pair)}
-            found.append((f"{type(callback).__name__}.{hook}", changed))
-
-        self.run_all(callback, _AroundHooks(note, callback), _AroundHooks(compare, callback))
-        yield from found
+        return probe.changes
 
     def test_runs(self) -> None:
-        self.run_all(self.made())
+        self.run_all(_seeded())
 
     def test_random(self) -> None:
-        for what, changed in self.changes(_generators):
-            assert not changed, self.unmet(
-                f"{what} changed the global random numbers of {' and '.join(changed)}.",
-                "unchanged ones: the callback must not change the data and dropout of the run.",
-                "draw from a generator of your own, such as torch.Generator() or random.Random(0).",
-            )
+        for hook, changed in self.run_all(_seeded(), _generators):
+            what = f"{hook} changed the global random numbers of {' and '.join(changed)}."
+            fix = "draw from a generator of your own, such as torch.Generator() or random.Random(0)."
+            raise AssertionError(self.unmet(what, fix))
 
     def test_mode(self) -> None:
-        for what, changed in self.changes(_modes):
-            name, (before, after) = next(iter(changed.items()), ("", (None, None)))
-            assert not changed, self.unmet(
-                f"{what} left {name or 'the module'} in training={after}, and it was {before}.",
-                "the training mode from before: the rest of the run depends on it.",
-                "restore it in a `finally`.",
-            )
+        module = _seeded()
+        for hook, changed in self.run_all(module, partial(_modes, module)):
+            name, (before, after) = next(iter(changed.items()))
+            what = f"{hook} left {name or 'the module'} in training={after}, and it was {before}."
+            raise AssertionError(self.unmet(what, "restore it in a `finally`."))
 
     def test_state(self) -> None:
         callback, path = self.made(), self.folder / "state.ckpt"
-        kind, trainer = type(callback).__name__, self.trainer(callback)
+        what, trainer = f"{type(callback).__name__}.state_dict()", self.trainer(callback)
         self.perform("Trainer.fit", callback, trainer.fit, _seeded())
         state = copy.deepcopy(self.perform("state_dict", callback, callback.state_dict))
-        fix = "return plain values from which load_state_dict restores the rest."
-        self.through_file(f"{kind}.state_dict()", state, "a dictionary of tensors and plain Python values.", fix)
+        self.through_file(what, state, "return plain values from which load_state_dict restores the rest.")
         self.perform("Trainer.save_checkpoint", callback, trainer.save_checkpoint, path)
         saved = torch.load(path, weights_only=True)["callbacks"].get(callback.state_key, {})
         now = self.perform("state_dict", callback, callback.state_dict)
         assert equal([saved, now], [state, state]), self.unmet(
-            f"{kind}.state_dict() was {state!r} before a checkpoint was saved and is {now!r} now; the file has "
-            f"{saved!r}.",
-            "the same: saving a checkpoint must not change the state.",
+            f"{what} was {state!r} before a checkpoint was saved and is {now!r} now; the file has {saved!r}.",
             "change nothing in on_save_checkpoint and state_dict.",
         )
         again = self.made()
         if saved:
             self.perform("load_state_dict", again, again.load_state_dict, saved)
         restored = self.perform("state_dict", again, again.state_dict)
-        assert not saved or equal(restored, state), self.unmet(
-            f"{kind}.state_dict() is {restored!r} after load_state_dict({state!r}).",
-            "the state that was loaded.",
-            "restore every entry of state_dict in load_state_dict.",
-        )
+        text = f"{what} is {restored!r} after load_state_dict({state!r})."
+        assert not saved or equal(restored, state), self.unmet(text, "restore every entry of it in load_state_dict.")
 
     def test_resumes(self) -> None:
         kind, path, ends = type(self.made()).__name__, self.folder / "within.ckpt", []
-        for resumed in (False, True):
+        for more in ([SavesOnce(path)], []):
             callback, module = self.made(), _seeded()
-            trainer = self.trainer(callback) if resumed else self.trainer(callback, SavesOnce(path))
-            source = path if resumed and path.exists() else None
+            trainer, source = self.trainer(callback, *more), path if path.exists() else None
             self.perform("Trainer.fit", callback, trainer.fit, module, ckpt_path=source)
             ends.append((trainer.global_step, dict(module.state_dict()), copy.deepcopy(callback.state_dict())))
         for what, wanted, value in zip(("global_step", "the weights", "state_dict()"), *ends, strict=True):
             shown = "differ" if what == "the weights" else f"is {value!r}, not {wanted!r},"
-            assert equal(wanted, value), self.unmet(
-                f"{what} {shown} after a run with {kind} that was resumed.",
-                "the end of an uninterrupted run.",
-                "keep in state_dict all that the callback needs to continue.",
-            )
+            text = f"{what} {shown} after a run with {kind} that was resumed."
+            assert equal(wanted, value), self.unmet(text, "keep in state_dict all that the callback needs to continue.")
 
     def test_copies(self) -> None:
         callback = self.made()
@@ -237,11 +212,9 @@ class CallbackKit(Kit):
                 again = self.perform(f"{name} of a Trainer {when} a run", callback, copied, trainer)
                 found = [one for one in again.callbacks if type(one) is type(callback)]
                 same = equal([one.state_dict() for one in found if one is not callback], [callback.state_dict()])
-                assert same, self.unmet(
-                    f"the {name} of a Trainer {when} a run has {found!r} for {callback!r}.",
-                    "a copy of the callback with the same state.",
-                    "keep the state in attributes that can be copied, and define no __reduce__ that loses it.",
-                )
+                what = f"the {name} of a Trainer {when} a run has {found!r} for {callback!r}."
+                fix = "keep the state in attributes that can be copied, and define no __reduce__ that loses it."
+                assert same, self.unmet(what, fix)
                 again.max_epochs = 2
                 self.perform(f"Trainer.fit of its {name} {when} a run", callback, again.fit, _seeded())
             if when == "before":

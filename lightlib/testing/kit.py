@@ -1,12 +1,14 @@
-"""Shared by the conformance checks: the base class of the kits, comparisons, processes and folders."""
+"""Shared by the conformance checks: the base class of the kits, and comparisons with one device."""
 
 from __future__ import annotations
 
 import io
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,27 +24,27 @@ if TYPE_CHECKING:
 SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
 
 
+@dataclass
 class Kit:
     """The checks of one kind of plugin: the methods named ``test_…``, each on a new instance with an empty folder.
 
     Attributes:
         kind: Of the plugins, for the errors.
         base: The class of lightlib from which plugins inherit.
-        succeeding: Expected of a call, for the errors.
-
-    Args:
-        check: The name of the check to run.
+        documentation: States what each check expects, as the errors do.
         make: The user's function, which returns a new plugin.
-        folder: For files of the check.
+        check: The name of the check that runs.
+        folder: For its files.
         stack: Its contexts are left after the check.
     """
 
     kind: ClassVar[str]
     base: ClassVar[type]
-    succeeding: ClassVar[str] = "no exception."
-
-    def __init__(self, check: str, make: Callable[..., Any], folder: Path, stack: ExitStack) -> None:
-        self.check, self.make, self.folder, self.stack = check, make, folder, stack
+    documentation: ClassVar[str | None]
+    make: Callable[..., Any]
+    check: str = ""
+    folder: Path = Path()
+    stack: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
     def checks(cls) -> tuple[str, ...]:
@@ -55,71 +57,70 @@ class Kit:
         for name in selected(f"a {cls.kind}", cls.checks(), without):
             with ExitStack() as stack:
                 folder = tempfile.TemporaryDirectory(prefix="lightlib-", ignore_cleanup_errors=True)
-                kit = cls(name, make, Path(stack.enter_context(folder)), stack)
+                kit = cls(make, name, Path(stack.enter_context(folder)), stack)
                 getattr(kit, f"test_{name}")()
+
+    def subject(self) -> str:
+        """Return the name of the plugin in messages."""
+        return self.kind
+
+    def unmet(self, what: str, fix: str) -> str:
+        """Return the message of a failed check: the difference with the value, the requirement, and how to meet it."""
+        expected = re.search(rf'``"{self.check}"``[^:]*: (.+?)\n\s*(?:- |\n)', self.documentation or "", re.DOTALL)
+        text = f"The {self.subject()} fails the check {self.check!r}: {what}"
+        return str(LightlibError(text, expected=" ".join(expected[1].split()) if expected else "", fix=fix))
 
     def made(self, *arguments: Any) -> Any:
         """Return a new plugin of the right class."""
         made = self.make(*arguments)
-        assert isinstance(made, self.base), self.foreign(made, f"make_{self.kind}")
+        assert isinstance(made, self.base), self.foreign(made)
         return made
 
-    def foreign(self, made: object, what: str) -> str:
-        """Return the message for a plugin of another class, which `what` returned."""
-        package = ".".join(self.base.__module__.split(".")[:2])
-        return self.unmet(
-            f"{what} returned {made!r}.",
-            f"an object of a class that inherits from {package}.{self.base.__name__}.",
-            f"class {type(made).__name__}({self.base.__name__}): ...",
-        )
-
-    def unmet(self, what: str, expected: str, fix: str) -> str:
-        """Return the message of a failed check: the difference with the value, the requirement, and how to meet it."""
-        text = f"The {self.kind} fails the check {self.check!r}: {what}"
-        return str(LightlibError(text, expected=expected, fix=fix))
+    def foreign(self, made: object) -> str:
+        """Return the message for a plugin of another class."""
+        package, name = ".".join(self.base.__module__.split(".")[:2]), self.base.__name__
+        fix = f"from {package} import {name}; class {type(made).__name__}({name})"
+        return self.unmet(f"make_{self.kind} returned {made!r}.", fix)
 
     @contextmanager
-    def succeeds(
-        self, what: str, fix: str, expected: str | None = None, but: type[Exception] | tuple[()] = ()
-    ) -> Iterator[None]:
-        """Let an exception of the block fail the check, except one of the class `but`; `what` names the call."""
+    def succeeds(self, what: str, fix: str) -> Iterator[None]:
+        """Let an exception of the block fail the check; `what` names the call."""
         try:
             yield
-        except but:
-            raise
         except Exception as error:
-            text = self.unmet(f"{what} raised {type(error).__name__}: {error}", expected or self.succeeding, fix)
-            raise AssertionError(text) from error
+            raise AssertionError(self.unmet(f"{what} raised {type(error).__name__}: {error}", fix)) from error
 
-    def call(self, plugin: object, method: str, *arguments: Any, but: type[Exception] | tuple[()] = ()) -> Any:
-        """Call a method of a plugin, which must succeed or raise the exception `but`."""
-        shown = f"{type(plugin).__name__}.{method}({', '.join(map(repr, arguments))})"
-        with self.succeeds(shown, f"handle these arguments in {method}.", but=but):
-            return getattr(plugin, method)(*arguments)
+    def call(self, plugin: object, method: str, *arguments: Any, types: tuple[type, ...] = ()) -> Any:
+        """Call a method, which must succeed; its value is of one of the types, if any are given, and no empty text."""
+        texts = [repr(str(value) if isinstance(value, torch.device) else value) for value in arguments]
+        shown = f"{type(plugin).__name__}.{method}({', '.join(texts)})"
+        with self.succeeds(shown, f"handle these arguments in {method}."):
+            value = getattr(plugin, method)(*arguments)
+        if types:
+            self.typed(shown, value, *types, right=value != "")
+        return value
 
     def typed(self, what: str, value: Any, *types: type, right: bool = True, fix: str = "let `{}` return {}.") -> None:
         """Fail unless a value is of one of the types, and `right`; the fix gets the member's name and the types."""
         names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in types)
         valid = isinstance(value, types) and (bool in types or not isinstance(value, bool)) and right
-        assert valid, self.unmet(
-            f"{what} is {value!r}, a {type(value).__name__}.",
-            f"{names}{'' if right else ', not empty'}.",
-            fix.format(what.partition(".")[2].partition("(")[0], names),
-        )
+        fix = fix.format(what.partition(".")[2].partition("(")[0], names)
+        assert valid, self.unmet(f"{what} is {value!r}, a {type(value).__name__}.", fix)
 
-    def constant(self, what: str, first: object, again: object, reason: str, fix: str) -> None:
+    def constant(self, what: str, first: object, again: object) -> None:
         """Fail unless two readings of a value are equal."""
-        assert again == first, self.unmet(f"{what} was {first!r} and is now {again!r}.", reason, fix)
+        fix = f"compute `{what.partition('.')[2]}` once and store it."
+        assert again == first, self.unmet(f"{what} was {first!r} and is now {again!r}.", fix)
 
-    def through_file(self, what: str, state: Any, expected: str, fix: str) -> Any:
+    def through_file(self, what: str, state: Any, fix: str) -> Any:
         """Return a state as a checkpoint file restores it."""
         try:
             torch.save(state, file := io.BytesIO())
             file.seek(0)
             return torch.load(file, weights_only=True)
         except Exception as error:
-            raised = f"{what} returned {state!r}, which a checkpoint cannot hold: {error}"
-            raise AssertionError(self.unmet(raised, expected, fix)) from error
+            text = f"{what} returned {state!r}, which a checkpoint cannot hold: {error}"
+            raise AssertionError(self.unmet(text, fix)) from error
 
 
 def selected(kind: str, checks: Iterable[str], without: Iterable[str]) -> list[str]:
@@ -135,10 +136,9 @@ def selected(kind: str, checks: Iterable[str], without: Iterable[str]) -> list[s
             expected="assertions, of which the checks are made.",
             fix="python -m pytest, without -O and PYTHONOPTIMIZE.",
         )
-    names, left_out = list(checks), tuple(without)
-    for name in left_out:
-        if name not in names:
-            raise UnknownNameError(f"check of {kind}", name, tuple(names))
+    names = list(checks)
+    for name in (left_out := set(without)).difference(names):
+        raise UnknownNameError(f"check of {kind}", name, names)
     return [name for name in names if name not in left_out]
 
 

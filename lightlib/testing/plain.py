@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -40,46 +39,36 @@ class PlainLoop:
         accumulate: int = 1,
         clip: Callable[[Iterable[nn.Parameter]], Any] | None = None,
     ) -> None:
-        optimizer, schedule = _configured(module)
+        optimizer, schedules = _configured(module)
         self.losses: list[float] = []
         self.norms: list[float] = []
-        for _ in range(epochs):
-            for first in range(0, len(batches), accumulate):
-                window = batches[first : first + accumulate]
-                optimizer.zero_grad()
-                for index, batch in enumerate(window, first):
-                    loss = _loss(module, batch, index)
-                    self.losses.append(loss.item())
-                    (loss / len(window)).backward()  # type: ignore[no-untyped-call]
-                gradients = [p.grad for p in module.parameters() if p.grad is not None]
-                self.norms.append(float(nn.utils.get_total_norm(gradients)))
-                if clip is not None:
-                    clip(module.parameters())
-                optimizer.step()
-                if schedule is not None:
-                    schedule.step()
-        self.weights: dict[str, Tensor] = {
-            name: value.detach().cpu() for name, value in copy.deepcopy(module.state_dict()).items()
-        }
+        for first in list(range(0, len(batches), accumulate)) * epochs:
+            window = batches[first : first + accumulate]
+            optimizer.zero_grad()
+            for index, batch in enumerate(window, first):
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "self.log")  # there is no run to log to
+                    output: Any = module.training_step(batch, index)
+                loss = output["loss"] if isinstance(output, Mapping) else output
+                self.losses.append(loss.item())
+                (loss / len(window)).backward()
+            gradients = [p.grad for p in module.parameters() if p.grad is not None]
+            self.norms.append(float(nn.utils.get_total_norm(gradients)))
+            if clip is not None:
+                clip(module.parameters())
+            for each in (optimizer, *schedules):
+                each.step()
+        state = copy.deepcopy(module.state_dict())
+        self.weights: dict[str, Tensor] = {name: value.cpu() for name, value in state.items()}
 
 
-def _loss(module: Module, batch: Any, index: int) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "self.log")  # there is no run to log to
-        output = module.training_step(batch, index)
-    loss = output["loss"] if isinstance(output, Mapping) else output
-    assert isinstance(loss, Tensor)
-    return loss
-
-
-def _configured(module: Module) -> tuple[Optimizer, torch.optim.lr_scheduler.LRScheduler | None]:
-    made = module.configure_optimizers()
-    if isinstance(made, Optimizer):
-        return made, None
-    if isinstance(made, dict) and made.keys() == {"optimizer", "lr_scheduler"}:
-        configuration = made["lr_scheduler"]
-        if isinstance(configuration, dict) and configuration.get("interval") == "step":
-            return made["optimizer"], configuration["scheduler"]
+def _configured(module: Module) -> tuple[Optimizer, list[Any]]:
+    """Return the optimizer and its schedules."""
+    match made := module.configure_optimizers():
+        case Optimizer():
+            return made, []
+        case {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}:
+            return optimizer, [schedule]
     raise MisconfigurationException(
         f"{type(module).__name__}.configure_optimizers returned {made!r}, which the reference loop cannot run.",
         expected="one optimizer, or one with a schedule for every step.",

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LightlibError
 from lightlib.launch.environment.detect import Environment
 from lightlib.launch.start.spawn import launch_function
 from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.strategy import Strategy
-from lightlib.testing.kit import SavesOnce, relative_error, selected, worst_weight
+from lightlib.testing.kit import SavesOnce, relative_error, selected
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, SAMPLES, BoringModule, samples
-from lightlib.testing.ranks import RanksKit, in_processes
+from lightlib.testing.ranks import RanksKit, in_processes, shard_of
+
+_TEXT = "a step that fails"
 
 
 def check_strategy(
@@ -38,13 +38,14 @@ def check_strategy(
 
     The checks, by name, each with a new strategy:
 
-    - ``"trains"``: two epochs give the weights and logged losses of a plain loop on one device.
-    - ``"accumulates"``: so does accumulation over 3 batches, whose last window of an epoch is short.
-    - ``"clips_norm"``, ``"clips_value"``: so does clipping; and `trainer.gradient_norm` is the norm of all gradients.
+    - ``"trains"``: two epochs give the weights, losses and logged losses of a plain loop on one device.
+    - ``"accumulates"``: accumulation over 3 batches, whose last window of an epoch is short, gives those of the loop.
+    - ``"clips_norm"``, ``"clips_value"``: clipping gives the weights of the loop, and `trainer.gradient_norm` is the
+      norm of all gradients.
     - ``"evaluates"``: metrics are those of one device, on a number of samples that does not divide, on every process.
     - ``"predicts"``: each sample has the prediction of one device, once.
     - ``"saves"``: one device reads a checkpoint that was written within an epoch, and finishes with the same weights.
-    - ``"loads"``: the strategy reads one device's, likewise.
+    - ``"loads"``: the strategy reads a checkpoint of one device, and finishes with the same weights.
     - ``"fits_twice"``: a second fit of the same Trainer continues with the module of the first.
     - ``"raises"``: an exception in a step reaches every process, and another run can follow.
     - ``"ends"``: when one process fails, all end, and the one that failed is named. It takes processes of its own, so
@@ -62,7 +63,7 @@ def check_strategy(
         trainer: Further arguments of the Trainer. Default: ``accelerator="cpu"``.
 
     Raises:
-        AssertionError: On every process; it names the check and what differs.
+        AssertionError: On every process; it names the check and the difference, what was expected, and how to fix it.
         UnknownNameError: No check has a name in `without`.
 
     Example:
@@ -71,26 +72,23 @@ def check_strategy(
     """
     names = selected("a strategy", CHECKS, without)
     inside = "RANK" in os.environ
+    given = {"accelerator": "cpu", **QUIET, **({} if inside else {"devices": processes}), **trainer}
+    kit = StrategyKit(make, make_module=BoringModule, tolerance=tolerance, options=given)
+    run = partial(kit.on_ranks, [name for name in names if name != "ends"])
     if inside or processes == 1:
-        _run(make, None if inside else 1, names, tolerance, trainer)
+        run()
         return
-    in_processes(partial(_run, make, processes, names, tolerance, trainer), processes, method)
+    in_processes(run, processes, method)
     if "ends" in names:
-        _check_ends(make, processes, method, trainer)
-
-
-def _run(
-    make: Callable[[], Strategy], devices: int | None, names: Sequence[str], tolerance: float, options: dict[str, Any]
-) -> None:
-    given = {"accelerator": "cpu", **QUIET, **({} if devices is None else {"devices": devices}), **options}
-    with ExitStack() as stack:
-        StrategyKit(given, make, BoringModule, tolerance, Trainer(**given, strategy=make()), stack).on_ranks(names)
+        kit.check_ends(processes, method)
 
 
 class _Fails(BoringModule):
     """Fails in its third step, on one process or on all."""
 
-    rank: int | None = None
+    def __init__(self, rank: int | None = None) -> None:
+        super().__init__()
+        self.rank = rank
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         if batch_idx == 2 and self.rank in (None, self.global_rank):
@@ -98,194 +96,121 @@ class _Fails(BoringModule):
         return super().training_step(batch, batch_idx)
 
 
-_TEXT = "a step that fails"
-
-
 class StrategyKit(RanksKit):
     """The checks of `check_strategy`."""
 
-    kind, base = "strategy", Strategy
+    kind, base, documentation = "strategy", Strategy, check_strategy.__doc__
+    loss_fix = "average the gradients of all ranks, and return the output of the step, in `forward_backward`."
+    norm_fix = "return the norm of all gradients, before clipping, from `clip_gradients`."
+    metric_fix = "set `collectives`, `data_rank` and `data_size` in `setup_environment`."
 
-    def __init__(self, options: dict[str, Any], *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.options = options
+    def subject(self) -> str:
+        """Return the name of the plugin in messages."""
+        return f"strategy {type(self.make()).__name__}"
 
-    def joined(self, findings: Sequence[str]) -> str:
-        """Return one message with all findings."""
-        name, lines = type(self.group).__name__, "\n  ".join(findings)
-        return f"The strategy {name} fails the check {self.check!r}:\n  {lines}"
+    def first_strategy(self) -> Strategy:
+        """Return a strategy that makes the process group, and of which all ranks know their data."""
+        return self.make()  # type: ignore[no-any-return]
 
-    def trainer(self, **options: Any) -> Trainer:
+    def trainer(self) -> Trainer:
         """Return a Trainer with a new strategy."""
-        return Trainer(**{**self.options, "max_epochs": 2, "strategy": self.make(), **options})
+        return Trainer(**{**self.options, "strategy": self.make()})
 
-    def loader(self, count: int = SAMPLES) -> DataLoader[Any]:
-        """Return a loader with this process's shard of each batch of one device."""
-        return DataLoader(samples(count), max(1, BATCH // self.group.data_size))
+    def fit(self, module: Module | None = None, **options: Any) -> Trainer:
+        """Train a module with a new strategy."""
+        return self.trained(self.make(), self.group.data_size, module, **{**self.options, **options})
 
-    def fit(self, module: BoringModule | None = None, ckpt_path: Any = None, **options: Any) -> Trainer:
-        trainer = self.trainer(**options)
-        on = None if ckpt_path is None else {"changes": "ignore"}  # the strategy differs on purpose
-        trainer.fit(module or self.seeded(), self.loader(), self.loader(EVALUATED), ckpt_path=ckpt_path, resume=on)
-        return trainer
-
-    def on_one_device(self, work: Callable[[], Iterator[str]]) -> list[str]:
-        """Run `work` on rank 0 and return its findings on every rank; an exception is a finding."""
-        findings: list[str] = []
-        if self.group.is_global_zero:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # that another number of processes wrote a checkpoint
-                    findings = list(work())
-            except Exception as error:  # noqa: BLE001  reported to the other ranks, which would wait forever
-                findings = [f"one device failed with {type(error).__name__}: {error}"]
-        return self.group.broadcast(findings)
-
-    def single(self, **options: Any) -> Trainer:
-        """Return a Trainer of one process, even among several."""
+    def alone(self, **options: Any) -> Trainer:
+        """Train a module in one process, even among several."""
         place = Environment("local", launched=True)
-        given: dict[str, Any] = {**QUIET, "max_epochs": 2, "devices": 1, "strategy": "single_device", **options}
-        return Trainer(accelerator="cpu", plugins=place, **given)
-
-    def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor]) -> Iterator[str]:
-        """Yield the differences between the weights of a run and those of one device."""
-        state = trainer.strategy.module_state()
-        if trainer.is_global_zero:
-            yield from self.differences(state, wanted)
-
-    def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> Iterator[str]:
-        yield from (f"the weight {name!r} is missing" for name in wanted if name not in state)
-        yield from (f"there is a weight {name!r} that the module does not have" for name in state if name not in wanted)
-        error, worst = worst_weight(state, wanted)
-        if error > self.tolerance:
-            yield f"the weight {worst!r} is off by {error:.1e} of its size, more than {self.tolerance:g}"
-
-    def number(self, what: str, found: Any, wanted: float) -> Iterator[str]:
-        """Yield the difference between two numbers, if any."""
-        if found is None or not abs(float(found) - wanted) <= 10 * self.tolerance * abs(wanted):
-            yield f"{what} is {found}, and {wanted:.8g} on one device"
+        return self.trained("single_device", 1, accelerator="cpu", devices=1, plugins=place, **QUIET, **options)
 
     def test_trains(self) -> Iterator[str]:
-        plain, trainer = self.plain(), self.fit()
-        yield from self.weights(trainer, plain.weights)
-        last = fmean(plain.losses[-(SAMPLES // BATCH) :])
-        yield from self.number("train_loss_epoch", trainer.callback_metrics.get("train_loss_epoch"), last)
-        if trainer.global_step != 8:
-            yield f"trainer.global_step is {trainer.global_step} after 8 steps"
+        trainer, wanted = self.fit(), self.plain()
+        yield from self.compared(trainer, wanted)
+        found, last = trainer.callback_metrics, fmean(wanted.losses[-(SAMPLES // BATCH) :])
+        yield from self.number("train_loss_epoch", found.get("train_loss_epoch"), last, self.metric_fix)
+        yield from self.number("trainer.global_step", trainer.global_step, 8, self.loss_fix)
 
     def test_accumulates(self) -> Iterator[str]:
-        return self.weights(self.fit(accumulate_grad_batches=3), self.plain(accumulate=3).weights)
+        return self.compared(self.fit(accumulate_grad_batches=3), self.plain(accumulate=3))
 
     def test_clips_norm(self) -> Iterator[str]:
-        plain = self.plain(accumulate=3, clip=partial(nn.utils.clip_grad_norm_, max_norm=0.05))
-        trainer = self.fit(accumulate_grad_batches=3, gradient_clip_val=0.05)
-        yield from self.weights(trainer, plain.weights)
-        yield from self.number("gradient_norm", trainer.gradient_norm, plain.norms[-1])
+        wanted = self.plain(accumulate=3, clip=partial(nn.utils.clip_grad_norm_, max_norm=0.05))
+        return self.compared(self.fit(accumulate_grad_batches=3, gradient_clip_val=0.05), wanted)
 
     def test_clips_value(self) -> Iterator[str]:
-        plain = self.plain(clip=partial(nn.utils.clip_grad_value_, clip_value=0.01))
-        return self.weights(self.fit(gradient_clip_val=0.01, gradient_clip_algorithm="value"), plain.weights)
+        wanted = self.plain(clip=partial(nn.utils.clip_grad_value_, clip_value=0.01))
+        return self.weights(self.fit(gradient_clip_val=0.01, gradient_clip_algorithm="value"), wanted)
 
     def test_evaluates(self) -> Iterator[str]:
         module, trainer = self.seeded(), self.trainer()
         with torch.no_grad():
             wanted = float(module.loss(samples(EVALUATED).tensors))
         for method, metric in ((trainer.validate, "val_loss"), (trainer.test, "test_loss")):
-            found = method(module, self.loader(EVALUATED), verbose=False)[0].get(metric)
-            yield from self.number(metric, found, wanted)
+            found = method(module, verbose=False)[0].get(metric)
+            yield from self.number(metric, found, wanted, self.metric_fix)
 
     def test_predicts(self) -> Iterator[str]:
-        module, trainer = self.seeded(), self.trainer()
+        module, trainer, size = self.seeded(), self.trainer(), self.group.data_size
         with torch.no_grad():
             wanted = module(samples(EVALUATED).tensors[0])
-        outputs = trainer.predict(module, self.loader(EVALUATED))
-        local = torch.cat([output.cpu() for output in outputs]) if outputs else wanted[:0]
-        shards = dict(trainer.strategy.collectives.all_gather_object((trainer.strategy.data_rank, local)))
-        count = sum(map(len, shards.values()))
-        if count != len(wanted):
-            yield f"{count} predictions for {len(wanted)} samples"
-            return
-        found = torch.empty_like(wanted)
-        for rank, shard in shards.items():
-            found[rank :: self.group.data_size] = shard
-        error = relative_error(found, wanted)
-        if error > 1e-5:
-            yield f"predictions are off by {error:.1e} of their size"
+        local = torch.cat([wanted[:0], *(output.cpu() for output in trainer.predict(module))])
+        shards = dict(self.group.collectives.all_gather_object((trainer.strategy.data_rank, local)))
+        for rank, found in shards.items():
+            error = relative_error(found, wanted[rank::size])
+            if error > 1e-5 or len(shards) != size:
+                count = f"{len(found)} predictions for {len(wanted[rank::size])} samples"
+                yield self.unmet(f"data rank {rank} of {size} has {count}, off by {error:.1e}.", self.metric_fix)
 
     def test_saves(self) -> Iterator[str]:
-        plain, path = self.plain(), self.folder / "saved.ckpt"
-        yield from self.weights(self.fit(callbacks=SavesOnce(path)), plain.weights)
-
-        def resumed() -> Iterator[str]:
-            trainer = self.single()
-            trainer.fit(self.seeded(), ckpt_path=path)
+        wanted, path = self.plain(), self.folder / "saved.ckpt"
+        yield from self.weights(self.fit(callbacks=[SavesOnce(path)]), wanted)
+        if self.group.is_global_zero:
+            resumed = self.alone(ckpt_path=path).strategy.module_state()
+            yield from self.differences(resumed, wanted.weights, "resuming on one device")
             loaded, first = BoringModule.load_from_checkpoint(path).state_dict(), self.seeded().state_dict()
-            yield from self.differences(trainer.strategy.module_state(), plain.weights)
             if torch.equal(loaded["model.0.weight"], first["model.0.weight"]):
-                yield "the file has first weights"
-
-        yield from (f"resumed on one device, {text}" for text in self.on_one_device(resumed))
+                yield self.unmet("the checkpoint has the first weights.", "return those of now in `module_state`.")
 
     def test_loads(self) -> Iterator[str]:
-        plain, path = self.plain(), self.folder / "single.ckpt"
-
-        def saved() -> Iterator[str]:
-            self.single(callbacks=SavesOnce(path)).fit(self.seeded())
-            return iter(())
-
-        failed = self.on_one_device(saved)
-        if failed:
-            yield from failed
-            return
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The checkpoint was written by")
-            trainer = self.fit(ckpt_path=path)
-        yield from (f"resumed from one device's, {text}" for text in self.weights(trainer, plain.weights))
+        wanted, path = self.plain(), self.folder / f"{self.group.global_rank}.ckpt"
+        self.alone(callbacks=[SavesOnce(path)])
+        self.group.barrier()
+        resumed = self.fit(ckpt_path=path.with_stem("0"))
+        yield from self.weights(resumed, wanted, "resuming from a checkpoint of one device")
 
     def test_fits_twice(self) -> Iterator[str]:
-        alone = self.seeded()
-        self.plain(alone, epochs=1)
-        plain, module = self.plain(alone, epochs=1), self.seeded()
-        trainer = self.fit(module, max_epochs=1)
-        trainer.max_epochs = 2
-        trainer.fit(module, self.loader(), self.loader(EVALUATED))
-        return self.weights(trainer, plain.weights)
+        return self.fitted_twice(self.fit)
 
     def test_raises(self) -> Iterator[str]:
+        raised = "no error was raised"
         try:
             self.fit(_Fails())
-        except (ValueError, OtherRankError) as error:
-            if _TEXT not in str(error):
-                yield f"the step's error became {error!r}"
-        except Exception as error:  # noqa: BLE001  whatever it is
-            yield f"the step's ValueError became {type(error).__name__}: {error}"
-        else:
-            yield "the step's error did not come out of fit"
-        yield from self.weights(self.fit(max_epochs=1), self.plain(epochs=1).weights)
+        except Exception as error:  # noqa: BLE001  any other exception is the finding
+            right = isinstance(error, (ValueError, OtherRankError)) and _TEXT in str(error)
+            raised = "" if right else f"{type(error).__name__} was raised: {error}"
+        if raised:
+            fix = "let exceptions leave `forward_backward` as they are."
+            yield self.unmet(f"a step raised ValueError({_TEXT!r}), and {raised}.", fix)
+        yield from self.weights(self.fit(max_epochs=1), self.plain(epochs=1))
 
-    def test_ends(self) -> Iterator[str]:
-        return iter(())  # in processes of its own, by `_check_ends`
+    def check_ends(self, processes: int, method: str) -> None:
+        """Train in new processes, of which the last one fails."""
+        self.check, raised = "ends", "no error was raised."
+        try:
+            launch_function(self.fail_on_last, processes, method)
+        except LightlibError as error:
+            if f"{processes - 1}" in str(error).partition("\n")[0] and _TEXT in str(error):
+                return
+            raised = f"the error is: {error}"
+        fix = "raise errors where they happen, so that the watchdog between the ranks can end all of them."
+        raise AssertionError(self.unmet(f"rank {processes - 1} failed, but {raised}", fix))
 
-
-def _fit_and_fail(make: Callable[[], Strategy], processes: int, options: dict[str, Any], rank: int) -> None:  # noqa: ARG001
-    module = _Fails()
-    module.rank = processes - 1
-    fixed = {"devices": processes, "strategy": make(), "max_epochs": 1}
-    loader = DataLoader(samples(SAMPLES), BATCH // processes or 1)  # every process reaches the third batch
-    Trainer(**{"accelerator": "cpu", **QUIET, **options, **fixed}).fit(module, loader)
-
-
-def _check_ends(make: Callable[[], Strategy], processes: int, method: str, options: dict[str, Any]) -> None:
-    failing = processes - 1
-    try:
-        launch_function(partial(_fit_and_fail, make, processes, options), processes, method)
-    except LightlibError as error:
-        if f"{failing}" in str(error).partition("\n")[0] and _TEXT in str(error):
-            return
-        raise AssertionError(
-            f"The strategy fails the check 'ends': rank {failing} failed, but the error is: {error}"
-        ) from error
-    raise AssertionError(f"The strategy fails the check 'ends': rank {failing} failed, and no error was raised.")
+    def fail_on_last(self, rank: int) -> None:
+        processes = self.options["devices"]
+        module, trainer = _Fails(processes - 1), Trainer(**{**self.options, "strategy": self.make(), "max_epochs": 1})
+        trainer.fit(module, shard_of(module, processes))
 
 
-CHECKS = StrategyKit.checks()
+CHECKS = (*StrategyKit.checks(), "ends")

@@ -105,7 +105,8 @@ def is_available_with(effect):
 BROKEN = [
     (object, "name", "make_accelerator returned <object", "class object(Accelerator)"),
     (broken("Unnamed", name=staticmethod(lambda: "")), "name", "Unnamed.name() is '', a str.", "return str"),
-    (broken("Changing", name=changing()), "name", "Changing.name() was 'card0' and is now 'card1'", "a constant"),
+    (broken("Changing", name=changing()), "name", "Changing.name() was 'card0' and is now 'card1'",
+     "compute `name()` once"),
     (broken("Greedy", is_available=is_available_with(lambda: torch.zeros(3))), "available",
      "Greedy.is_available() ran aten.zeros", "ask the driver"),
     (broken("Vague", is_available=staticmethod(lambda: 1)), "available", "Vague.is_available() is 1, a int.", "bool"),
@@ -150,7 +151,7 @@ BROKEN = [
     (broken("Words", get_device_stats=lambda self, device: {"memory": "full"}), "describes",
      "Words.get_device_stats('cpu')['memory'] is 'full'", "int or float"),
     (broken("Offline", get_device_stats=raises("no driver")), "describes",
-     "Offline.get_device_stats(device(type='cpu')) raised RuntimeError: no driver", "in get_device_stats"),
+     "Offline.get_device_stats('cpu') raised RuntimeError: no driver", "in get_device_stats"),
     (broken("Failing", setup=raises("no firmware")), "fits",
      "Trainer(accelerator=Failing()).fit raised RuntimeError: no firmware", "that the traceback shows"),
     (broken("Noisy", setup=draws), "fits", "the weight 'model.", "look for a method"),

@@ -110,7 +110,7 @@ def test_working_loggers_pass(make_logger):
         (Forgets, "hyperparameters", "Forgets.log_hyperparams changed its argument", "copy the mapping"),
         (ClosesOnce, "finalizes", "ClosesOnce.finalize('success') raised ValueError: closed twice", "in finalize"),
         (NotPlain, "state", "NotPlain.state_dict() returned {'logger': ", "return plain values"),
-        (NoDictionary, "state", "NoDictionary.state_dict() returned [1].", "return {} if there is no state"),
+        (NoDictionary, "state", "NoDictionary.state_dict() is [1], a list.", "return {} if there is no state"),
         (CannotResume, "state", "CannotResume.load_state_dict({'position': 3}) raised KeyError", "in load_state_dict"),
         (NoUploads, "fits", "NoUploads.after_save_checkpoint ", "the first line names"),
     ],
