@@ -228,6 +228,10 @@ class Table:
         self.begin_epoch()
         self.batch = None
 
+    def forget(self, hook: str) -> None:
+        """Forget the values that a hook has logged; their torchmetrics keep their states."""
+        self.slots = {key: slot for key, slot in self.slots.items() if key[0] != hook}
+
     def use_batch(self, batch: Any) -> None:
         """Weight logged values by the size of this batch."""
         self.batch, self.batch_size = batch, None

@@ -190,9 +190,12 @@ class Run:
             data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
         self.optimization.window.begin_epoch()
         self.step_check.begin_epoch()
+        ended_within = self.results.train.epoch_end
         self.results.train.begin_epoch()
         self.results.train.sizes.expect(*full_batches(data.loaded.combined, data.loaded.is_single))
         self.plan = self.replan(data.num_batches)
+        if ended_within and not (data.exhausted or self.plan.done(self.progress)):
+            self.results.train.forget("on_train_epoch_end")  # which is called again, for the full epoch
         self.unfinished.complete()
         return self.plan
 

@@ -13,6 +13,7 @@ from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError
 from lightlib.report import PossibleUserWarning
+from tests.runs.bad_input import with_methods
 from tests.runs.logs import Base, Several, logged, logging_in, run, verb_of
 from tests.runs.plain import Net, batches, calling, quiet_trainer, with_methods
 
@@ -191,6 +192,26 @@ class TestReductions:
         data = [torch.tensor([2.0**24])] + [torch.tensor([1.0])] * 64
         rows, _ = run(Each(data, reduce_fx="sum"))
         assert logged(rows) == [(65, "v", 2.0**24 + 64)]
+
+    def test_a_value_of_an_epochs_end_is_replaced_if_the_epoch_continues(self, tmp_path):
+        def logs(self):
+            self.log("batches", float(self.trainer.progress.epoch_batch))
+            if self.trainer.progress.epoch_batch == 3:
+                self.trainer.save_checkpoint(tmp_path / "end.ckpt")
+
+        module = with_methods(Base, on_train_epoch_end=logs)
+        arguments = {"limit_val_batches": 0, "max_epochs": None}
+        trainer = quiet_trainer(max_steps=2, **arguments)
+        trainer.fit(module, UNEVEN)
+        assert trainer.callback_metrics == {"batches": 2.0}
+        trainer.save_checkpoint(tmp_path / "within.ckpt")
+        trainer.max_steps = 3
+        trainer.fit(module, UNEVEN)
+        assert trainer.callback_metrics == {"batches": 3.0}
+        for name in ("within", "end"):
+            resumed = quiet_trainer(max_steps=3, **arguments)
+            resumed.fit(module, UNEVEN, ckpt_path=tmp_path / f"{name}.ckpt")
+            assert resumed.callback_metrics == {"batches": 3.0}
 
     def test_every_epoch_begins_anew(self):
         logs = calling(
