@@ -83,6 +83,7 @@ class MetricCallback(Callback):
         self._sharding: dict[str, list[Sharding]] = {}
         self._trainer: Trainer | None = None  # while a fit runs
         self._restored: dict[str, Any] = {}
+        self._left_at = 0  # the batch of the run at which the training last stopped
         self._once = report.Once()
         without_hooks_of(self, self.stages)
 
@@ -115,7 +116,7 @@ class MetricCallback(Callback):
     # a run
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         self._trainer = trainer if stage == "fit" and "train" in self.stages else None
-        self._restored, self._collectors = {}, {}
+        self._restored, self._collectors = {}, {k: self._collectors[k] for k in self._collectors if k == "train"}
 
     def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         self._trainer = None
@@ -125,9 +126,18 @@ class MetricCallback(Callback):
             self._chosen(trainer, "val")
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        if self._restored and trainer.progress.begun:
-            self._begin("train", trainer, pl_module)
+        """Continue an epoch that an earlier fit or the run of the checkpoint has begun."""
+        if not trainer.progress.begun:
+            return
+        earlier = self._collectors.get("train") if self._left_at == trainer.progress.batch else None
+        self._begin("train", trainer, pl_module)
+        if self._restored:
             self._continue(trainer)
+        elif earlier is not None:
+            self._collectors["train"] = earlier
+        else:
+            first = f"leave out its first {trainer.progress.epoch_batch} batches, of which the checkpoint has none."
+            report.warn(f"MetricCallback: the training metrics of this epoch {first}", report.PossibleUserWarning)
 
     def _begin(self, stage: str, trainer: Trainer, pl_module: Module) -> None:
         loaders, chosen = sharded_loaders(trainer, stage), self._chosen(trainer, stage)
@@ -136,11 +146,8 @@ class MetricCallback(Callback):
             collector.use_dataset(getattr(read[0][0], "dataset", None) if read else None)
         self._sharding[stage] = [sharding for _, sharding in loaders]
         repeated = sum(sharding.num_repeated(trainer.strategy.data_size) for _, sharding in read)
-        if (
-            repeated
-            and stage != "train"
-            and any(isinstance(template, TorchMetricCollector) for template in self._templates)
-        ):
+        counts_twice = any(isinstance(template, TorchMetricCollector) for template in self._templates)
+        if repeated and stage != "train" and counts_twice:
             self._once.warn(
                 stage,
                 f"MetricCallback: the sampler of the {stage} loader repeats {repeated} samples, which metrics of "
@@ -172,7 +179,8 @@ class MetricCallback(Callback):
                     add_dataloader_idx=False,
                     batch_size=1,
                 )
-        del self._collectors[stage]
+        if stage != "train":
+            del self._collectors[stage]
 
     def _chosen(self, trainer: Trainer, stage: str) -> list[bool]:
         return chosen_loaders(trainer, stage, "MetricCallback", None if stage == "train" else self.loaders)
@@ -189,6 +197,7 @@ class MetricCallback(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
         self._end("train", trainer)
+        self._left_at = trainer.progress.batch  # a further fit continues the epoch if the run has stopped within it
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
         self._begin("val", trainer, pl_module)
@@ -216,7 +225,7 @@ class MetricCallback(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the training epoch so far, of all ranks; each of them calls this."""
         trainer, collectors = self._trainer, self._collectors.get("train")
-        if trainer is None or collectors is None:
+        if trainer is None or collectors is None or not trainer.progress.begun:
             return {}
         return {"train": [by_place(trainer.strategy, collector.state()) for collector in collectors[0]]}
 

@@ -8,7 +8,7 @@ import torchmetrics
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 import lightlib as L
-from lightlib.callbacks import History
+from lightlib.callbacks import History, ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.evaluation import Metric, MetricCallback
 from tests.evaluation.modules import Listed, Losses, Predicts, loader, losses_by_hand, outputs_by_hand
@@ -201,6 +201,37 @@ def test_a_resumed_epoch_has_the_numbers_of_an_unbroken_one(tmp_path, step):
     whole = run(tmp_path, saved_at=step)
     assert all(len(values) == 3 for values in whole.values())
     assert run(tmp_path, resumed=tmp_path / "saved.ckpt") == whole
+
+
+def fitted(folder, max_steps, resumed=None, again=None, with_metrics=True, **arguments):
+    """The last metrics of a run that ends at a step; with `again` a second fit trains up to that one."""
+    torch.manual_seed(3)
+    callbacks = [MetricCallback([accuracy(), Listed(), Losses()], stages="train")] if with_metrics else []
+    callbacks += [ModelCheckpoint(folder, save_last=True)]
+    limits = {"max_epochs": None, "max_steps": max_steps, "limit_val_batches": 0}
+    trainer, module = quiet_trainer(callbacks=callbacks, enable_checkpointing=True, **limits), Predicts(dropout=0.3)
+    trainer.fit(module, loader(10, shuffle=True), ckpt_path=resumed, **arguments)
+    if again is not None:
+        trainer.max_steps = again
+        trainer.fit(module, loader(10, shuffle=True))
+    return trainer.callback_metrics
+
+
+@pytest.mark.parametrize(("step", "end"), [(3, 5), (3, 10), (7, 10)])
+def test_an_epoch_that_a_limit_interrupts_is_continued(tmp_path, step, end):
+    unbroken = fitted(tmp_path / "unbroken", end)
+    assert unbroken["train_loss/count"] == 10
+    assert fitted(tmp_path / "stopped", step) != unbroken
+    assert fitted(tmp_path / "resumed", end, tmp_path / "stopped/last.ckpt") == unbroken
+    assert fitted(tmp_path / "again", step, again=end) == unbroken
+
+
+@pytest.mark.parametrize("arguments", [{"resume": {"callbacks": False}}, {}])
+def test_an_epoch_without_its_first_metrics_is_reported(tmp_path, arguments):
+    fitted(tmp_path / "stopped", 3, with_metrics=bool(arguments))
+    with pytest.warns(UserWarning, match="metrics of this epoch leave out its first 3 batches"):
+        found = fitted(tmp_path / "resumed", 5, tmp_path / "stopped/last.ckpt", **arguments)
+    assert found["train_loss/count"] == 4
 
 
 class Plain(Metric):
