@@ -163,7 +163,7 @@ def preds_and_target(batch: Any, outputs: Any) -> tuple[Any, Any]:
     Predictions and targets are ``outputs["preds"]`` and ``outputs["target"]``; or `outputs` is a pair of them; or it is
     a tensor of predictions (or has "preds" alone), and the batch is ``(inputs, targets)``; or they are
     ``outputs["logits"]`` and ``batch["labels"]``, as with models of transformers. An object's attributes count as the
-    entries of a dict.
+    entries of a dict; of a pair of a loss and predictions, the targets are in the batch.
 
     Raises:
         MisconfigurationException: They are somewhere else.
@@ -171,12 +171,14 @@ def preds_and_target(batch: Any, outputs: Any) -> tuple[Any, Any]:
     labelled = isinstance(batch, (tuple, list)) and len(batch) >= 2
     if not isinstance(outputs, (Mapping, Tensor, tuple, list)) and hasattr(outputs, "__dict__"):
         outputs = vars(outputs)
+    has_labels = isinstance(batch, Mapping) and "labels" in batch
+    outputs = _without_loss(outputs)
     if isinstance(outputs, Mapping) and "preds" in outputs:
         if "target" in outputs:
             return outputs["preds"], outputs["target"]
-        if labelled:
-            return outputs["preds"], batch[1]
-    elif isinstance(outputs, Mapping) and "logits" in outputs and isinstance(batch, Mapping) and "labels" in batch:
+        if labelled or has_labels:
+            return outputs["preds"], batch["labels" if has_labels else 1]
+    elif isinstance(outputs, Mapping) and "logits" in outputs and has_labels:
         return outputs["logits"], batch["labels"]
     elif isinstance(outputs, Tensor) and labelled:
         return outputs, batch[1]
@@ -189,6 +191,14 @@ def preds_and_target(batch: Any, outputs: Any) -> tuple[Any, Any]:
         fix='return {"preds": preds, "target": target} from the step, or '
         "MetricCallback(…, inputs=lambda batch, outputs: (outputs['logits'], batch['label'])).",
     )
+
+
+def _without_loss(outputs: Any) -> Any:
+    """Return a pair of a loss and predictions, in any order, as a dict of predictions; other outputs as they are."""
+    if not isinstance(outputs, (tuple, list)) or len(outputs) != 2 or not all(isinstance(x, Tensor) for x in outputs):
+        return outputs
+    predictions = [each for each in outputs if each.ndim or not each.is_floating_point()]
+    return {"preds": predictions[0]} if len(predictions) == 1 else outputs
 
 
 def collectors_of(metrics: Any, inputs: Inputs, owner: str = "MetricCallback") -> list[MetricCollector]:

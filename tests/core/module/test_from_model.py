@@ -284,11 +284,7 @@ class TestAModelThatReturnsItsLoss:
     def test_metrics_of_all_stages(self, form):
         torchmetrics = pytest.importorskip("torchmetrics")
         accuracy = partial(torchmetrics.Accuracy, task="multiclass", num_classes=3)
-        if "tuple" in form or "last" in form:
-            inputs = lambda batch, outputs: (outputs["preds"], batch["labels"])  # noqa: E731
-            metric = MetricCallback(accuracy(), stages="train", inputs=None if form == "named tuple" else inputs)
-        else:
-            metric = MetricCallback(accuracy(), stages=("train",) if form == "object" else ("train", "val"))
+        metric = MetricCallback(accuracy(), stages=("train", "val"))
         data, module = labelled(3), Module.from_model(Scores(FORMS[form]), optimizer=partial(torch.optim.SGD, lr=0.0))
         trainer = quiet_trainer(callbacks=metric)
         trainer.fit(module, data, data)
