@@ -16,6 +16,7 @@ from lightlib.accelerators.out_of_memory import free_memory, is_out_of_memory
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
 from lightlib.core.metrics.torchmetric import is_metric, load_metric_state, metric_state
+from lightlib.core.optimization.window import Window
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.errors import MisconfigurationException, check_int
 from lightlib.strategies.pipeline.micro_batches import merged, parts_of, size_of
@@ -36,7 +37,7 @@ class MicroBatches(Callback):
 
     When memory runs out, random numbers, gradients, buffers, metrics and logged values go back to the start of the
     batch, and all ranks repeat it. The size is kept in checkpoints. Ranks reduce gradients after the last micro-batch,
-    and not during its backward.
+    and not during its backward. If `training_step` returns None for a micro-batch, the batch is skipped.
 
     A batch is cut along the first dimension of its tensors, or by the module's ``split_batch(batch, n)``.
 
@@ -127,14 +128,12 @@ class MicroBatches(Callback):
             if not is_out_of_memory(error) or max(sizes) <= 1:
                 raise
             failed = True
-        if not alone and trainer.strategy.reduce_boolean_decision(failed, all=False):
-            failed = True
-        if failed:
+        if failed if alone else trainer.strategy.reduce_boolean_decision(failed, all=False):
             return None
-        if number == 1:
-            return outputs
-        is_weighted = isinstance(outputs[0], Mapping) and "weight" in outputs[0]
-        return [merged(outputs, is_weighted, shares)]
+        if any(output is None for output in outputs):
+            return [None]
+        assert trainer.run is not None
+        return outputs if number == 1 else [_of_the_batch(trainer.run.optimization.window, outputs, shares)]
 
     def _halve(self, trainer: Trainer, batch: Any) -> None:
         """Halve the micro-batch, to the same size on all processes."""
@@ -186,10 +185,32 @@ def _backward(backward: Callable[..., None], number: int, share: float, output: 
     """Differentiate the loss of a micro-batch, which is a mean, by its share of the batch."""
     factor = share * number
     if factor != 1 and isinstance(output, Mapping) and "weight" not in output:
-        output = {name: value * factor if isinstance(value, Tensor) else value for name, value in output.items()}
+        losses = {name: value for name, value in output.items() if name == "loss" or _is_term(output, name)}
+        output = map_tensors(partial(torch.mul, factor), losses)
     elif factor != 1 and isinstance(output, Tensor):
         output = output * factor
     backward(output, by, parts=number)
+
+
+def _is_term(output: Mapping[str, Any], name: str) -> bool:
+    """Whether an entry is one of several losses that are summed."""
+    return "loss" not in output and "loss" in str(name)
+
+
+def _of_the_batch(window: Window, outputs: list[Any], shares: list[float]) -> Any:
+    """Return the output of a batch for those of its micro-batches; log several losses, as of a batch in one piece."""
+    weighted, terms = isinstance(outputs[0], Mapping) and "weight" in outputs[0], window.terms
+    names = {name for one in outputs if isinstance(one, Mapping) for name in one if _is_term(one, name)}
+    if not names or weighted or terms is None:
+        return merged(outputs, weighted, shares)
+    means = dict.fromkeys(names, torch.zeros(()))
+    for output, share in zip(outputs, shares, strict=True):
+        for name in names & output.keys():
+            mean: Any = terms.sum({name: output[name]}, logs=False)
+            means[name] = means[name] + share * mean.detach()
+    losses = {**means, "loss": terms.sum(means, logs=True)}
+    joined = merged([{**output, "loss": losses["loss"]} for output in outputs], False, shares)
+    return {**joined, **{name: mean for name, mean in losses.items() if not getattr(outputs[0].get(name), "ndim", 0)}}
 
 
 def _reason(trainer: Trainer, module: Module) -> str:

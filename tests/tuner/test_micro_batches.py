@@ -7,11 +7,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from lightlib.callbacks import GradientAccumulationScheduler, MicroBatches
+from lightlib.callbacks import GradientAccumulationScheduler, LambdaCallback, MicroBatches
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.launch.watch.failure import OtherRankError
 from tests.processes.ranks import ranks
 from tests.runs import plain
+from tests.runs.bad_input import with_methods
 from tests.runs.modules import LogsLoss, Manual
 from tests.runs.plain import Net, batches, momentum, quiet_trainer, same_weights
 
@@ -120,7 +121,7 @@ def test_a_resumed_run_begins_with_the_size(tmp_path):
 def test_a_sample_that_does_not_fit_ends_the_run():
     with pytest.raises(torch.OutOfMemoryError) as raised:
         fitted(Narrow(0), batches(2, 4))
-    assert "Fix:" in "\n".join(raised.value.__notes__)
+    assert "Fix: Trainer(activation_checkpointing=True)" in "\n".join(raised.value.__notes__)
 
 
 def test_other_errors_are_raised():
@@ -139,6 +140,57 @@ def test_weighted_losses_are_sums():
     quiet_trainer(callbacks=[MicroBatches(size=3)]).fit(halves, data)
     quiet_trainer().fit(all_at_once, data)
     torch.testing.assert_close(halves.state_dict(), all_at_once.state_dict())
+
+
+def _several(net, x, y):
+    scores = net(x)
+    sizes = [scores.square().mean(), scores.abs().mean()]
+    return {"class_loss": cross_entropy(scores, y), "size_losses": sizes, "row_loss": scores.square(), "scores": scores}
+
+
+def test_several_losses_are_those_of_the_batch():
+    seen = []
+    keep = LambdaCallback(on_train_batch_end=lambda trainer, module, outputs, batch, i: seen.append(outputs))
+    module = with_methods(Net, training_step=lambda self, batch, batch_idx: _several(self.net, *batch))
+    trainer, data = quiet_trainer(callbacks=[MicroBatches(size=3), keep]), batches(3, 7)  # of 2, 2 and 3 samples
+    trainer.fit(module, data)
+    net, expected = Net().net, []
+    optimizer = plain.sgd(net.parameters())
+    for x, y in data:
+        losses = _several(net, x, y)
+        terms = {"class_loss": losses["class_loss"], "size_losses": sum(losses["size_losses"])}
+        terms["row_loss"] = losses["row_loss"].mean()
+        optimizer.zero_grad()
+        sum(terms.values()).backward()
+        optimizer.step()
+        expected.append({name: term.detach() for name, term in {"loss": sum(terms.values()), **terms}.items()})
+    torch.testing.assert_close(module.net.state_dict(), net.state_dict())
+    for outputs, losses in zip(seen, expected, strict=True):
+        torch.testing.assert_close([outputs["loss"], outputs["class_loss"]], [losses["loss"], losses["class_loss"]])
+        assert outputs["scores"].shape == outputs["row_loss"].shape == (7, 3)
+    torch.testing.assert_close({name: trainer.callback_metrics[name] for name in losses}, losses)
+
+
+def test_logged_values_of_uneven_parts_are_those_of_the_batch():
+    found = []
+    for callbacks in ([], [MicroBatches(size=3)]):
+        trainer = quiet_trainer(callbacks=callbacks)
+        trainer.fit(LogsLoss(momentum, on_step=True, on_epoch=True), batches(3, 7))
+        found.append(trainer.callback_metrics)
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_batch_is_skipped_if_a_part_is(size):
+    def step(self, batch, batch_idx):
+        return None if len(batch[0]) == 2 else cross_entropy(self.net(batch[0]), batch[1])
+
+    module, expected = (with_methods(Net, training_step=step) for _ in range(2))
+    trainer = quiet_trainer(callbacks=[MicroBatches(size=size)])
+    trainer.fit(module, [*batches(1, size + 2), *batches(2, 3 if size == 3 else 1)])  # in parts of 2, or of 2 and 3
+    quiet_trainer().fit(expected, batches(2, 3 if size == 3 else 1))
+    assert trainer.global_step == 2
+    torch.testing.assert_close(module.state_dict(), expected.state_dict())
 
 
 class TestRefused:
@@ -160,7 +212,7 @@ class TestRefused:
             quiet_trainer(**{"accumulate_grad_batches": "auto", **arguments}).fit(module(), batches(2))
 
     def test_other_words(self):
-        with pytest.raises(ArgumentTypeError, match="accumulate_grad_batches is 'often'"):
+        with pytest.raises(ArgumentTypeError, match=r"accumulate_grad_batches is 'often'.*\n.*at least 1, or \"auto\""):
             quiet_trainer(accumulate_grad_batches="often")
 
 

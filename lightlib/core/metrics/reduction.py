@@ -11,6 +11,7 @@ from torch import Tensor
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.slots import Slot, Table, widened
 from lightlib.errors import LoggingError
+from lightlib.strategies.pipeline.micro_batches import size_of
 from lightlib.strategies.strategy import Strategy
 
 Key = tuple[str, str, int]
@@ -164,19 +165,20 @@ def _merged(parts: list[dict[str, Any]]) -> Any:
 def in_parts(results: Results, step: Callable[..., Any], batches_done: Callable[[], int]) -> Callable[..., Any]:
     """Return `step` for a strategy that calls it once per micro-batch, so that its values describe the full batch.
 
-    A step value is the mean (sum, minimum, maximum) over the micro-batches so far. In epoch means, each micro-batch
-    weighs as much as it has samples. The step value of a torchmetric is that of the last micro-batch.
+    A step value is the mean (sum, minimum, maximum) over the micro-batches so far. In means, each micro-batch weighs as
+    much as it has samples. The step value of a torchmetric is that of the last micro-batch.
 
     Args:
         batches_done: Returns the number of batches done before this one, which identifies a new batch.
     """
-    totals: dict[Key, tuple[Any, int]] = {}
-    current = -1
+    totals: dict[Key, tuple[Any, float]] = {}
+    current, first = -1, 1
 
     def step_of_a_part(part: Any, *args: Any) -> Any:
-        nonlocal current
+        nonlocal current, first
+        size = size_of(part) or 1
         if batches_done() != current:
-            current = batches_done()
+            current, first = batches_done(), size
             totals.clear()
         table = results.train
         batch, before = table.batch, {key: slot.last for key, slot in table.slots.items()}
@@ -191,16 +193,16 @@ def in_parts(results: Results, step: Callable[..., Any], batches_done: Callable[
                 if slot.last is None:
                     slot.last = before.get(key)
                 elif slot.metric is None:
-                    slot.last = _of_parts(totals, key, slot)
+                    slot.last = _of_parts(totals, key, slot, size / first)
 
     return step_of_a_part
 
 
-def _of_parts(totals: dict[Key, tuple[Any, int]], key: Key, slot: Slot) -> Any:
-    """Return the value over the micro-batches so far; `slot.last` is that of the latest."""
-    value, count = slot.last, 1
+def _of_parts(totals: dict[Key, tuple[Any, float]], key: Key, slot: Slot, weight: float) -> Any:
+    """Return the value over the micro-batches so far; `slot.last` is that of the latest, with a weight in means."""
+    value, weights = slot.last * weight if slot.reduction == "mean" else slot.last, weight
     if key in totals:
-        total, count = totals[key][0], totals[key][1] + 1
+        total, weights = totals[key][0], totals[key][1] + weight
         is_min = slot.reduction == "min"
         if slot.reduction in ("mean", "sum"):
             value = total + value
@@ -208,5 +210,5 @@ def _of_parts(totals: dict[Key, tuple[Any, int]], key: Key, slot: Slot) -> Any:
             value = value.minimum(total) if is_min else value.maximum(total)
         elif value == value and (total != total or (total < value) == is_min):
             value = total
-    totals[key] = value, count
-    return value / count if slot.reduction == "mean" else value
+    totals[key] = value, weights
+    return value / weights if slot.reduction == "mean" else value

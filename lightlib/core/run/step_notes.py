@@ -103,12 +103,13 @@ def _failed_batch(error: BaseException) -> _Failed | None:
 def _memory_note(run: Run, failed: _Failed | None) -> str:
     kind = "" if failed is None else failed.kind
     if kind in ("", "training"):
-        fix = (
-            'Trainer(accumulate_grad_batches="auto"), which trains each batch in micro-batches that fit, with the same '
-            "samples per step; callbacks=[BatchSizeFinder()] finds the largest batch size.\n"
-            "    Otherwise Trainer(activation_checkpointing=True), precision='bf16-mixed', or on several devices "
-            "strategy='fsdp'"
-        )
+        fix = "Trainer(activation_checkpointing=True), precision='bf16-mixed', or on several devices strategy='fsdp'"
+        if not run.strategy.in_parts:  # else the batch was cut already
+            fix = (
+                'Trainer(accumulate_grad_batches="auto"), which trains each batch in micro-batches that fit, with the '
+                "same samples per step; callbacks=[BatchSizeFinder()] finds the largest batch size.\n"
+                f"    Otherwise {fix}"
+            )
     else:
         fix = f"a smaller batch_size of the {kind} loader"
         if kind == "prediction":

@@ -37,7 +37,7 @@ def _or_default(check: Callable[[str, Any], T], default: T) -> Callable[[str, An
 
 def integer(name: str, value: Any, least: int) -> int:
     """Return `value` if it is an int of at least `least`."""
-    meaning = " (-1 is no limit)" if least == -1 else ""
+    meaning = " (-1 is no limit)" if least == -1 else ', or "auto"' if name == "accumulate_grad_batches" else ""
     expected = f"an int of at least {least}{meaning}."
     if isinstance(value, bool) or not isinstance(value, int):
         number = _as_int(value, least)
