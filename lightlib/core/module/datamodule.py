@@ -181,7 +181,7 @@ def _split(train: Any, val: Any, share: float) -> list[Any]:
             fix=fix,
         )
     size = len(train)
-    num = round(size * share) if share < 1 else int(share)
+    num = round(size * share) if isinstance(share, float) and share <= 1 else int(share)
     if not 0 < num < size or (share > 1 and share != num):
         raise MisconfigurationException(
             f"{owner} got validation_split={share!r} for {size} samples.",

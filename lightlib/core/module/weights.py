@@ -125,7 +125,7 @@ def load_weights(
 
 
 def _checked(strict: object, rename: object, ignore: object) -> tuple[dict[str, str], list[str]]:
-    if strict not in (True, False, "shapes"):
+    if not (isinstance(strict, bool) or strict == "shapes"):  # 1 == True
         raise wrong_value("load_weights", "strict", strict, 'True, False or "shapes"', "shapes")
     check_type("load_weights", "rename", rename, Mapping | None, "a dict of patterns", fix=_FIX)
     named: Mapping[Any, Any] = rename or {}  # type: ignore[assignment]  # checked

@@ -201,6 +201,7 @@ class TestAutomatic:
             (0.01, None, "for 20 samples"),
             (-0.5, None, "validation_split=-0.5"),
             (1.5, None, "validation_split=1.5"),
+            (1.0, None, "validation_split=1.0 for 20 samples"),
         ],
     )
     def test_a_part_that_cannot_be(self, split, val, text):

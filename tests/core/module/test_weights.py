@@ -79,6 +79,7 @@ def test_what_does_not_fit_changes_nothing(strict, source, text):
         ({"ignore": ["heads.*"]}, MisconfigurationException, r"ignore='heads\.\*'"),
         ({"ignore": 3}, ArgumentTypeError, "ignore=3"),
         ({"strict": "shape"}, MisconfigurationException, "'shape'"),
+        ({"strict": 1}, MisconfigurationException, "strict=1"),
     ],
 )
 def test_wrong_arguments(arguments, error, text):
