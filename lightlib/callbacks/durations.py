@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,8 +76,11 @@ def parsed(owner: object, name: str, text: Any, forms: str = FORMS, example: str
             fix=f"{owner}({name}={example})",
         )
     unit = _UNITS[word]
+    number *= _SECONDS.get(word, 1)
+    if number >= (timedelta.max.total_seconds() if unit == "s" else math.inf):
+        raise wrong_value(owner, name, text, "a finite number, and less than 1e9 days", example)
     if unit == "s":
-        return Duration(number * _SECONDS[word], unit)
+        return Duration(number, unit)
     if number <= 0 or (unit != "ep" and number != int(number)):
         expected = "a number above 0" if unit == "ep" else f"a whole number of {_NAMES[unit][1]}, of at least 1"
         raise wrong_value(owner, name, text, expected, f'"{max(1, round(number))}{unit}"')
@@ -117,5 +121,5 @@ def _seconds(value: str | timedelta | Mapping[str, Any]) -> float | None:
         days, hours, minutes, rest = map(int, match.groups())
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=rest).total_seconds()
     match = _TEXT.fullmatch(value.strip())
-    known = match is not None and match[2].lower() in _SECONDS
-    return float(match[1]) * _SECONDS[match[2].lower()] if match is not None and known else None
+    word = match[2].lower() if match is not None else ""
+    return timedelta(seconds=float(match[1]) * _SECONDS[word]).total_seconds() if match and word in _SECONDS else None

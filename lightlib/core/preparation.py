@@ -165,8 +165,11 @@ def start_lines(run: Run) -> list[str]:
 def nothing_to_train(run: Run) -> str:
     """Return the line about a fit that begins beyond its limits, and how to train further."""
     plan, progress, steps = run.plan, run.progress, run.trainer.global_step
+    limit = run.trainer.settings.max_duration
     if plan.num_batches == 0:
         fix = "Trainer(limit_train_batches=1.0)"
+    elif limit is not None and progress.batch >= plan.max_batches:
+        fix = "fit(…, ckpt_path=…) with a Trainer that has a larger max_duration"
     else:
         name, more = "max_epochs", progress.epoch + plan.max_epochs
         if steps >= plan.max_steps:
@@ -177,6 +180,7 @@ def nothing_to_train(run: Run) -> str:
         )
     return (
         f"Nothing to train: the run is already at epoch {progress.epoch}, step {progress.step}, with "
-        f"max_epochs={plan.max_epochs:g}, max_steps={plan.max_steps:g} and {plan.num_batches:g} training batches.\n"
+        f"max_epochs={plan.max_epochs:g}, max_steps={plan.max_steps:g}"
+        f"{'' if limit is None else f', max_duration={str(limit)!r}'} and {plan.num_batches:g} training batches.\n"
         f"  Expected: limits beyond this position.\n  Fix: {fix}."
     )

@@ -42,6 +42,8 @@ def test_forms(text, number, unit):
         ("1e9toks", MisconfigurationException, r"unknown unit 'toks'. Did you mean 'tok'"),
         ("1.5tok", MisconfigurationException, "a whole number of tokens"),
         ("0ep", MisconfigurationException, "a number above 0"),
+        ("1e400ep", MisconfigurationException, "a finite number"),
+        ("1e30h", MisconfigurationException, "less than 1e9 days"),
     ],
 )
 def test_refused_forms(text, error, message):
@@ -57,7 +59,7 @@ def test_times(value, expected):
     assert seconds("Timer", "duration", value) == expected
 
 
-@pytest.mark.parametrize("value", ["2ep", "12:00", {}, {"hour": 1}, timedelta(seconds=-1)])
+@pytest.mark.parametrize("value", ["2ep", "12:00", {}, {"hour": 1}, timedelta(seconds=-1), "1e400h", "1e30d"])
 def test_refused_times(value):
     with pytest.raises(MisconfigurationException, match="Timer"):
         seconds("Timer", "duration", value)

@@ -54,6 +54,15 @@ def test_after_all_steps(lines):
     assert trainer.global_step == 4
 
 
+def test_after_a_duration(lines):
+    module, trainer = Net(), quiet_trainer(max_epochs=None, max_duration="7sp")
+    trainer.fit(module, batches(3))
+    trainer.fit(module, batches(3))
+    (line,) = lines()
+    assert "max_duration='7sp' and 3 training batches" in line
+    assert line.endswith("Fix: fit(…, ckpt_path=…) with a Trainer that has a larger max_duration.")
+
+
 def test_without_training_batches(lines):
     trainer = quiet_trainer(limit_train_batches=0)
     trainer.fit(Net(), batches(3))
