@@ -168,7 +168,7 @@ class DataModule(DataHooks, HyperparametersMixin):
         return f"{type(self).__name__}({'; '.join(lines) or 'no loaders'})"
 
 
-def _split(train: Any, val: Any, share: float) -> list[Any]:
+def _split(train: Any, val: Any, share: Any) -> list[Any]:
     """Return the training and the validation part of a data set."""
     owner, fix = "DataModule.from_datasets", "DataModule.from_datasets(dataset, validation_split=0.2)"
     check_number(owner, "validation_split", share, above=0, example=0.2)
