@@ -156,10 +156,10 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines, 116_300),
-        ("of these, lines that do something", working, 76_450),
+        ("lines of both packages", lines, 116_510),
+        ("of these, lines that do something", working, 76_600),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
-        ("lines of tests", lines_of("tests")[0], 137_250),
+        ("lines of tests", lines_of("tests")[0], 137_640),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 30),
@@ -168,8 +168,8 @@ def table() -> list[tuple[str, int, int]]:
         ("classes above Fabric", classes_above("lightlib:Fabric"), 0),
         ("classes above the deepest strategy", deepest_strategy(), 9),
         ("lines of docs/architecture.md", len((ROOT / "docs/architecture.md").read_text("utf-8").splitlines()), 250),
-        ("small modules in tests outside of compat", len(small), 346),
-        ("their lines", sum(one.num_lines for one in small), 3_405),
+        ("small modules in tests outside of compat", len(small), 347),
+        ("their lines", sum(one.num_lines for one in small), 3_425),
         ("files of tests that are not at the path of what they test", num_files - at_their_path, 127),
     ]
 

@@ -80,7 +80,7 @@ def test_sizes():
 def test_features():
     results = list(features.run(SMALLEST))
     calls = [result.median for result in results if result.unit == "calls"]
-    budgets = [0, 64, 37, 9, 9]  # of a logger, halved batches, counted samples, and two monitors every 50 steps
+    budgets = [0, 73, 37, 9, 9]  # of a logger, halved batches, counted samples, and two monitors every 50 steps
     assert len(calls) == len(budgets)
     assert all(0 < count <= most or count == most == 0 for count, most in zip(calls, budgets, strict=True)), calls
     assert [result.unit for result in results[len(calls) :]] == ["µs"] * len(features.FEATURES)
