@@ -1,4 +1,4 @@
-"""(l) Calls and microseconds that a feature adds to each step while it is on; while it is off, it adds none."""
+"""(l) Calls and microseconds that a feature adds to each step while it is on."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError
 from lightlib.report import PossibleUserWarning
-from tests.runs.bad_input import with_methods
 from tests.runs.logs import Base, Several, logged, logging_in, run, verb_of
 from tests.runs.plain import Net, batches, calling, quiet_trainer, with_methods
 

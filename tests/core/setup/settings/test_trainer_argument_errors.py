@@ -75,7 +75,8 @@ PAIRS = (
 
 def number(name, least, fix=1):
     """The rows of an argument that is an int of at least `least`."""
-    expected = f"an int of at least {least}{' (-1 is no limit)' if least == -1 else ''}."
+    meaning = " (-1 is no limit)" if least == -1 else ', or "auto"' if name == "accumulate_grad_batches" else ""
+    expected = f"an int of at least {least}{meaning}."
     rows = [
         ("3", TYPE, f"{name} is '3' (str).", expected, f"Trainer({name}=3)"),
         ("ten", TYPE, f"{name} is 'ten' (str).", expected, f"Trainer({name}={fix})"),
@@ -286,7 +287,8 @@ ROWS = [
     *number("accumulate_grad_batches", 1),
     *number("global_batch_size", 1),
     (
-        "accumulate_grad_batches", {0: 2}, TYPE, "accumulate_grad_batches is {0: 2} (dict).", "an int of at least 1.",
+        "accumulate_grad_batches", {0: 2}, TYPE, "accumulate_grad_batches is {0: 2} (dict).",
+        'an int of at least 1, or "auto".',
         "Trainer(callbacks=[GradientAccumulationScheduler({0: 2})])",
     ),
     ("gradient_clip_val", "1", TYPE, "gradient_clip_val is '1' (str).", CLIP, "Trainer(gradient_clip_val=1.0)"),
