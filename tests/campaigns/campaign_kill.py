@@ -75,6 +75,8 @@ ALL += [
     Configuration("fsdp", workers=2, asynchronous=True, format="directory", rounded=True),
     Configuration("ddp", 2, 3, "fp16", asynchronous=True, policy=True),
 ]
+ALL += [Configuration(strategy, mixed=True) for strategy in MAIN[:3]]
+ALL += [Configuration("ddp", workers=2, asynchronous=True, mixed=True)]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

@@ -19,6 +19,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
 from lightlib.callbacks import (
+    ActivationMonitor,
     BaseFinetuning,
     BatchSizeFinder,
     Callback,
@@ -29,10 +30,13 @@ from lightlib.callbacks import (
     LearningRateMonitor,
     ModelCheckpoint,
     ModelPruning,
+    NormMonitor,
     PreciseBN,
     QuantizationAwareTraining,
+    SpikeDetection,
     StochasticWeightAveraging,
 )
+from lightlib.data import MixtureDataset
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from lightlib.losses import ReferenceModel, group_advantages, grpo_loss, token_log_probs
 from lightlib.optim import MuonAdamW
@@ -45,7 +49,7 @@ STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with h
 OUTCOME = "outcome.pt"
 _SWITCHES = (
     *("plain", "own", "batteries", "phased", "pruned", "sampled", "sized", "odd", "trainable", "muon", "free"),
-    *("counted", "several", "compiled", "short", "rounded", "policy"),
+    *("counted", "several", "compiled", "short", "rounded", "policy", "mixed"),
 )
 
 
@@ -81,6 +85,7 @@ class Configuration:
         compiled: Compile the blocks, compute their activations again, and keep their inputs on the CPU.
         rounded: Train linear layers with weights that are rounded to 4 bits.
         policy: Sample answers in each step and train on their rewards, with a reference model.
+        mixed: Read two data sets in proportion, and watch norms and activations of layers, and spikes of the loss.
     """
 
     strategy: str = "one"
@@ -107,6 +112,7 @@ class Configuration:
     short: bool = False
     rounded: bool = False
     policy: bool = False
+    mixed: bool = False
     accelerator: str = "cpu"
 
     @property
@@ -359,7 +365,10 @@ def loaders(how: Configuration, batch_size: int = 4) -> tuple[DataLoader, Any]:
     noise = 0.0 if how.plain and how.workers else 0.1
     size: dict[str, Any] = {"batch_size": batch_size, "num_workers": how.workers}
     order: dict[str, Any] = {"sampler": Epochs(51 * parts - 1)} if how.own else {"shuffle": True}
-    data = Noisy(51 * parts - 1, noise)
+    data: Any = Noisy(51 * parts - 1, noise)
+    if how.mixed:
+        sources = {"clean": data, "noisy": Noisy(20 * parts, 2 * noise)}
+        data = MixtureDataset(sources, {"clean": 0.7, "noisy": 0.3}, num_samples=51 * parts - 1, seed=3)
     if how.sampled:
         order = {"sampler": RepeatSampler(ClassBalancedSampler(data.y, 17 * parts), 3)}
     validation: Any = DataLoader(Noisy(16 * parts, noise), **size)
@@ -381,6 +390,8 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     frozen = ("3",) if how.strategy == "pipeline" else ("0", "1")  # each stage has to train something
     yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2), PreciseBN(3)] if how.phased else []
     yield from [QuantizationAwareTraining(layers="model.*", group_size=2)] if how.rounded else []
+    watching = [NormMonitor(layers="model.*"), ActivationMonitor("model.*"), SpikeDetection(rtol=99.0)]
+    yield from watching * how.mixed
     yield from [ModelPruning("random_unstructured", amount=0.2)] if how.pruned else []
     yield from [BatchSizeFinder(steps_per_trial=1, max_val=4)] if how.sized else []
     yield from [ModelCheckpoint(folder, "counted-{step}", every="37sp", save_top_k=-1, **options)] * how.counted

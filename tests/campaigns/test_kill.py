@@ -29,7 +29,7 @@ def test_a_killed_run_that_is_started_again_ends_as_if_nothing_had_been(tmp_path
 
 
 def test_every_configuration_has_a_name_that_leads_back_to_it() -> None:
-    assert len(ALL) == 151
+    assert len(ALL) == 155
     for how in [*ALL, Configuration(format="directory", epochs=1, plain=True), Configuration(accelerator="cuda")]:
         assert Configuration.named(how.name) == how
 
