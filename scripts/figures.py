@@ -157,9 +157,9 @@ def table() -> list[tuple[str, int, int]]:
     at_their_path, num_files = tests_at_their_path()
     return [
         ("lines of both packages", lines, 116_510),
-        ("of these, lines that do something", working, 76_600),
+        ("of these, lines that do something", working, 76_605),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
-        ("lines of tests", lines_of("tests")[0], 137_640),
+        ("lines of tests", lines_of("tests")[0], 137_690),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 30),

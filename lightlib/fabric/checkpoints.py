@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
+from lightlib.checkpoint.frozen import complete
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import FORMAT, OURS
 from lightlib.checkpoint.storage.label import Label
@@ -142,6 +143,8 @@ def restore(
         names: The names of the parameters in the groups of each optimizer.
     """
     _check_fits(path, state, content, strict)
+    if isinstance(module := state.get("state_dict"), (FabricModule, nn.Module)):  # of a file of the Trainer
+        complete(content, module.state_dict, strategy.collectives.all_gather_object, strict)
     for key, value in list(state.items()):
         if key in content:
             saved = content.pop(key)

@@ -8,9 +8,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import lightlib as L
+from lightlib.callbacks import ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, MisconfigurationException
 from lightlib.strategies import FSDPStrategy, ModelParallelStrategy
 from tests.processes.ranks import ranks
+from tests.runs import plain
 from tests.runs.plain import batches, network, same_weights
 
 
@@ -204,6 +206,42 @@ def test_every_strategy_saves_what_one_device_saves_and_loads_it(strategy, tmp_p
     other = {**trained(fabric, 1, net=Parallel()), "step": 0}
     assert fabric.load(path, other) == {}
     assert other["step"] == 3
+
+
+def half_frozen():
+    torch.manual_seed(0)
+    net = plain.Net(plain.momentum)
+    net.net[0].requires_grad_(False)
+    return net
+
+
+def without_frozen(path, strategy="auto", devices=1):
+    """Return the weights that a Fabric loads from a file without frozen ones; other frozen weights are refused."""
+    fabric = L.Fabric(accelerator="cpu", devices=devices, strategy=strategy)
+    fabric.launch()
+    model, other = half_frozen(), half_frozen()
+    with torch.no_grad():
+        model.net[3].weight.zero_()
+        other.net[0].weight.add_(1)
+    model, other = fabric.setup(model), fabric.setup(other)
+    fabric.load(path, {"state_dict": model})
+    with pytest.raises(CheckpointError, match=r"builds other values of 'net\.0\.weight'"):
+        fabric.load(path, {"state_dict": other})
+    return {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in model.state_dict().items()}
+
+
+def loads_without_frozen(rank, path, strategy):
+    return without_frozen(path, strategy, 2)
+
+
+@pytest.mark.processes
+def test_frozen_weights_that_a_file_of_the_trainer_leaves_out(tmp_path):
+    module, saver = half_frozen(), ModelCheckpoint(tmp_path, save="trainable")
+    plain.quiet_trainer(callbacks=saver, enable_checkpointing=True).fit(module, plain.loader(24))
+    path = saver.best_model_path
+    found = [without_frozen(path), *ranks(2, loads_without_frozen, path, "ddp")]
+    found += ranks(2, loads_without_frozen, path, "fsdp")
+    assert all(state[name].equal(value) for state in found for name, value in module.state_dict().items())
 
 
 @pytest.mark.processes
