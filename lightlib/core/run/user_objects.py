@@ -133,7 +133,7 @@ def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
 
 def loaders_of(run: Run) -> Iterator[tuple[str, Any, bool, bool]]:
     """Yield for each of the user's loaders: its name, the loader, whether it trains, and whether its state is saved."""
-    if run.train_data is not None:
+    if run.train_data is not None and run.train_data.is_loaded:
         for number, (loader, source) in enumerate(zip(run.train_data.given, run.train_data.sources, strict=True)):
             yield f"training loader{f' {number}' if number else ''}", loader, True, source.has_state
     if "val" in run.evaluations.loaded:

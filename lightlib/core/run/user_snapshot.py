@@ -134,7 +134,7 @@ def owners_within(run: Run, start: Snapshot | None) -> list[Owner]:
 def _saved_by_the_run(run: Run) -> set[int]:
     """Return the `id` of objects saved in other entries of a checkpoint: the loaders' generators and logged metrics."""
     ids: set[int] = set()
-    for source in run.train_data.sources if run.train_data is not None else ():
+    for source in run.train_data.sources if run.train_data is not None and run.train_data.is_loaded else ():
         ids |= set(map(id, source.generators))
     for data in run.evaluations.loaded.values():
         ids |= {id(generator) for generators in data.generators for generator in generators}
