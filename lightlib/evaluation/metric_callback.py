@@ -127,7 +127,7 @@ class MetricCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Continue an epoch that an earlier fit or the run of the checkpoint has begun."""
-        if not trainer.progress.begun:
+        if "train" not in self.stages or not trainer.progress.begun:
             return
         earlier = self._collectors.get("train") if self._left_at == trainer.progress.batch else None
         self._begin("train", trainer, pl_module)

@@ -11,11 +11,11 @@ from torch.utils.data import DataLoader
 
 import lightlib as L
 from lightlib.callbacks import NormMonitor, ThroughputMonitor
-from tests.distributed.test_param_groups import Grouped, grouped
-from tests.distributed.user import BATCH, CLASSES, WIDTH, built, data
+from tests.distributed.test_param_groups import grouped
+from tests.distributed.user import BATCH, CLASSES, WIDTH, Net, built, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
-from tests.runs.plain import Rows
+from tests.runs.plain import Rows, with_methods
 
 pytestmark = pytest.mark.processes
 
@@ -25,7 +25,7 @@ UNUSED = 4 * WIDTH  # the first layer's input needs no gradient
 
 
 def fitted(rank: int, strategy: str) -> Any:
-    module = Grouped()
+    module = with_methods(Net, configure_optimizers=grouped)
     module.load_state_dict(built().state_dict())
     throughput = ThroughputMonitor(lambda batch: len(batch[0]), window_size=2, count_flops=True)
     rows = Rows()

@@ -82,7 +82,8 @@ def torchao():
 
 
 def test_without_the_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchao", None)
+    for name in ("torchao", "torchao.float8"):
+        monkeypatch.setitem(sys.modules, name, None)
     for make in (Float8Precision, lambda: lightlib.Trainer(**QUIET, precision="fp8-mixed")):
         with pytest.raises(
             MisconfigurationException, match=r"torchao, which is not installed(.|\n)*pip install 'torchao>="

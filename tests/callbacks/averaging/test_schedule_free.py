@@ -83,7 +83,7 @@ class TestNumbers:
         trainer = L.Trainer(**QUIET, max_epochs=1, enable_checkpointing=False)
         trainer.fit(module, data(), data(3, 2))
         (metrics,) = trainer.validate(module, data(3, 2), verbose=False)
-        assert metrics["val_loss"] == module.validated[0]
+        assert metrics["val_loss"] == pytest.approx(module.validated[0], rel=1e-6)  # another order of sums
 
     def test_in_manual_optimization(self):
         modules = Manual(AdamWScheduleFree), PlainNet(AdamWScheduleFree)
