@@ -220,6 +220,7 @@ class ModelCheckpoint(NamedCheckpoints):
         if self.every_n_epochs and self.save_top_k and not self._should_save_on_train_epoch_end(trainer):
             warn_if_none_comes(trainer, bool(self.save_last))
         if self._files.pending:
+            self._asked_of: Trainer | None = trainer
             trainer.saver.request(partial(self._save_due, trainer))
         else:
             self._transactions.remove_evicted(trainer, self._folder, self._remove_checkpoint)
@@ -309,7 +310,7 @@ class ModelCheckpoint(NamedCheckpoints):
         self._files.record(pending="", saved_at_batch=batch)
         self._epoch = 0  # in which the pending save became due
         self._candidates = {}  # the metrics of the pending save
-        self._asked_of: Trainer | None = None  # while a save is pending
+        self._asked_of = None  # while a save is pending
         self._due.begin(batch, step)
 
     def _should_save_on_train_epoch_end(self, trainer: Trainer) -> bool:
