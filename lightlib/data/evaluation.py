@@ -119,7 +119,11 @@ class EvalData:
             refuse_other_loaders([len(lengths) for lengths, _ in all_processes], name)
             most = [max(lengths) for lengths in zip(*(each for each, _ in all_processes), strict=True)]
             self._seed = all_processes[0][1]
-        self._most = [limited(total, own, argument, name) for total, own in zip(most, limits, strict=True)]
+        of_names = self.names if isinstance(limit, Mapping) else [None] * len(limits)
+        self._most = [
+            limited(total, own, argument, name, loader)
+            for total, own, loader in zip(most, limits, of_names, strict=True)
+        ]
         self.num_batches = [min(total, all_have) for total, all_have in zip(totals, self._most, strict=True)]
         self._all_batches, self._left_out = self.num_batches, frozenset[Any]()
         named = () if numbered else tuple(f"/{one}" for one in self.names)

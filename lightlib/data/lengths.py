@@ -12,25 +12,33 @@ from lightlib.data.sharding import ShardedSampler
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, few, owner, shown
 
 
-def limited(total: float, limit: float, argument: str, name: str) -> float:
-    """Return the number of batches that `limit` leaves of `total`: an int is a number, a float a fraction."""
+def limited(total: float, limit: float, argument: str, name: str, loader: Any = None) -> float:
+    """Return the number of batches that `limit` leaves of `total`: an int is a number, a float a fraction.
+
+    Args:
+        loader: The name of the loader where limits were given by these names; it is part of an error.
+    """
     if isinstance(limit, int):
         return min(total, limit)
     if limit == 1.0:
         return total
     if limit == 0.0 or total == 0:
         return 0
+
+    def written(value: float) -> str:
+        return f"{argument}={value if loader is None else {loader: value}}"
+
     if total == math.inf:
         raise MisconfigurationException(
-            f"{argument}={limit} is a fraction, but the {name} loader has no length.",
+            f"{written(limit)} is a fraction, but the {name} loader has no length.",
             expected="an int (a number of batches) or 1.0 for loaders without a length.",
-            fix=f"Trainer({argument}=100)",
+            fix=f"Trainer({written(100)})",
         )
     if int(total * limit) == 0:
         raise MisconfigurationException(
-            f"{argument}={limit} of {int(total)} {name} batches leaves none.",
+            f"{written(limit)} of {int(total)} {name} batches leaves none.",
             expected=f"at least {1 / total:.3g}, or an int.",
-            fix=f"Trainer({argument}=1) runs one batch.",
+            fix=f"Trainer({written(1)}) runs one batch.",
         )
     return int(total * limit)
 

@@ -316,6 +316,16 @@ class TestLimits:
         )
         refuses_fit(Validated(), loader(), loader(), error=error, **{argument: 0.1})
 
+    def test_a_fraction_by_the_name_of_a_loader_that_leaves_nothing(self):
+        error = (
+            WRONG,
+            "limit_val_batches={'b': 0.1} of 4 validation batches leaves none.",
+            "at least 0.25, or an int.",
+            "Trainer(limit_val_batches={'b': 1}) runs one batch.",
+        )
+        loaders = {"a": loader(), "b": loader()}
+        refuses_fit(Validated(), loader(), loaders, error=error, limit_val_batches={"a": 2, "b": 0.1})
+
     def test_a_fraction_of_an_unknown_length(self):
         error = (
             WRONG,
