@@ -259,7 +259,7 @@ def substituted(group: str, name: str) -> Callable[..., Any] | None:
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points that installed packages declare in `group`.
+    """Return the entry points that installed packages declare in a group of lightlib, ``"lightlib.loggers"``.
 
     They are read once, and again when a folder of ``sys.path`` has changed, as it does when a package is installed:
     reading takes milliseconds, and every Trainer asks several times.
@@ -270,12 +270,15 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
             times.append(os.stat(folder or os.curdir).st_mtime_ns)
         except OSError:  # nothing is there, now
             times.append(0)
-    return _entry_points(group, (*sys.path, *times))
+    return _entry_points((*sys.path, *times)).get(group, ())
 
 
-@lru_cache(maxsize=16)
-def _entry_points(group: str, folders: tuple[str | int, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001  the key
-    return tuple(metadata.entry_points(group=group))
+@lru_cache(maxsize=4)
+def _entry_points(folders: tuple[str | int, ...]) -> dict[str, tuple[EntryPoint, ...]]:  # noqa: ARG001  the key
+    """Return the entry points of lightlib's groups: asking for each alone would read all packages again each time."""
+    every = metadata.entry_points()
+    groups = [group for group in every.groups if group.startswith("lightlib.")]
+    return {group: tuple(every.select(group=group)) for group in groups}
 
 
 def _points(group: str, built_in: Mapping[str, str]) -> dict[str, EntryPoint]:

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
+from importlib import metadata
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -496,3 +497,11 @@ def test_a_package_that_is_installed_while_the_program_runs_is_found(tmp_path, m
     shutil.rmtree(info)
     os.utime(folder, (2, 2))
     assert registry.entry_points("lightlib.loggers") == ()
+
+
+def test_all_groups_are_read_at_once(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    reads, read = [], metadata.entry_points
+    monkeypatch.setattr(metadata, "entry_points", lambda **groups: [reads.append(groups), read(**groups)][1])
+    assert [registry.entry_points(f"lightlib.{group}") for group in ("loggers", "callbacks", "strategies")] == [()] * 3
+    assert reads == [{}]

@@ -245,6 +245,7 @@ def _warm_up() -> None:
             importlib.import_module(module.name)
     import torch
 
+    lightlib.registry.entry_points("lightlib.loggers")  # read once, as in each process of a user
     torch.set_num_threads(1)
     layer = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2))
     for make in (torch.optim.SGD, torch.optim.AdamW):
