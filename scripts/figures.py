@@ -127,10 +127,14 @@ def working_lines(path: Path) -> int:
     return len(lines)
 
 
-def lines_of(*tops: str) -> tuple[int, int]:
-    """Return the lines of the Python files below some folders, and those that do something."""
-    files = [path for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
-    return sum(len(path.read_text("utf-8").splitlines()) for path in files), sum(map(working_lines, files))
+def files_of(*tops: str) -> list[Path]:
+    """Return the Python files below some folders."""
+    return [path for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
+
+
+def lines_of(*tops: str) -> int:
+    """Return the lines of the Python files below some folders."""
+    return sum(len(path.read_text("utf-8").splitlines()) for path in files_of(*tops))
 
 
 def questions(pattern: str) -> int:
@@ -152,14 +156,13 @@ def deepest_strategy() -> int:
 
 def table() -> list[tuple[str, int, int]]:
     """Return the rows: the figure, its value, and the largest that it may have."""
-    lines, working = lines_of(*PACKAGES)
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines, 116_520),
-        ("of these, lines that do something", working, 76_605),
-        ("of these, in lightlib_lightning", lines_of("lightlib_lightning")[0], 10_900),
-        ("lines of tests", lines_of("tests")[0], 137_740),
+        ("lines of both packages", lines_of(*PACKAGES), 116_520),
+        ("of these, lines that do something", sum(map(working_lines, files_of(*PACKAGES))), 76_605),
+        ("of these, in lightlib_lightning", lines_of("lightlib_lightning"), 10_900),
+        ("lines of tests", lines_of("tests"), 137_740),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 30),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,8 @@ from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from tests.processes import programs
 
 TOLERANCE = 1e-5  # two processors may add up in another order
 MARK = "RESULT "  # begins the line of the result, in JSON
@@ -44,10 +45,9 @@ def record(folder: Path, cases: Iterable[tuple[str, int]]) -> None:
 
 def run(folder: Path, case: str) -> Any:
     """Return the result of a case of a folder's programs/main.py with lightlib."""
-    command = [sys.executable, "-m", "lightlib", "compat", "run", str(folder / "programs" / "main.py"), *case.split()]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    return _result(done)
+    name, devices = case.split()
+    words = ("-m", "lightlib", "compat", "run", folder / "programs" / "main.py", name, devices)
+    return _result(programs.run(*words, starts=int(devices) - 1))
 
 
 def _result(done: subprocess.CompletedProcess[str]) -> Any:
