@@ -17,6 +17,7 @@ from tests.processes.ranks import ranks
 def trained(rank: int) -> dict[str, Any]:
     """Train each strategy in turns; return the local weights of both networks after the same batches."""
     optimizer, found = gpt.optimizer, {}
+    strategies.WARM_UP = 2  # in the process of this rank
     for strategy in gpt.BY_HAND:
         networks: list[Any] = []
 
