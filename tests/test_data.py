@@ -299,16 +299,16 @@ class TestIterators:
     def test_reload_every_n_epochs(self):
         asked = []
 
-        class Reloads(Reads):
-            def train_dataloader(self):
-                asked.append(("train", self.current_epoch))
-                return batches(1 + self.current_epoch)
+        def train_dataloader(self):
+            asked.append(("train", self.current_epoch))
+            return batches(1 + self.current_epoch)
 
-            def val_dataloader(self):
-                asked.append(("val", self.current_epoch))
-                return batches(1)
+        def val_dataloader(self):
+            asked.append(("val", self.current_epoch))
+            return batches(1)
 
-        module, trainer = Reloads(), quiet_trainer(max_epochs=5, reload_dataloaders_every_n_epochs=2)
+        module = with_methods(Reads, train_dataloader, val_dataloader)
+        trainer = quiet_trainer(max_epochs=5, reload_dataloaders_every_n_epochs=2)
         trainer.fit(module)
         assert [epoch for name, epoch in asked if name == "train"] == [0, 2, 4]
         assert [epoch for name, epoch in asked if name == "val"] == [0, 2, 4]
@@ -317,20 +317,20 @@ class TestIterators:
     def test_loaders_are_asked_for_once(self):
         asked = []
 
-        class Asks(Reads):
-            def train_dataloader(self):
-                asked.append("train")
-                return batches(2)
+        def train_dataloader(self):
+            asked.append("train")
+            return batches(2)
 
-            def val_dataloader(self):
-                asked.append("val")
-                return batches(2)
+        def val_dataloader(self):
+            asked.append("val")
+            return batches(2)
 
-            def configure_optimizers(self):
-                asked.append(self.trainer.estimated_stepping_batches)
-                return super().configure_optimizers()
+        def configure_optimizers(self):
+            asked.append(self.trainer.estimated_stepping_batches)
+            return Reads.configure_optimizers(self)
 
-        quiet_trainer(max_epochs=3, num_sanity_val_steps=1).fit(Asks())
+        module = with_methods(Reads, train_dataloader, val_dataloader, configure_optimizers)
+        quiet_trainer(max_epochs=3, num_sanity_val_steps=1).fit(module)
         assert asked == ["train", "val", 6]
 
 

@@ -16,7 +16,7 @@ from lightlib.report import LightlibWarning
 from lightlib.schedulers import NUM_EPOCHS, TOTAL_UPDATE_STEPS, UPDATE_STEPS_PER_EPOCH
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.callbacks.line import Line, line_trainer
-from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, with_methods
 
 AUTOMATIC = SimpleNamespace(automatic_optimization=True)
 
@@ -136,15 +136,14 @@ def test_loaders_that_change_their_length():
 def test_a_hook_that_sets_the_accumulation():
     """No callback announces it: the number that is read afterwards is right."""
 
-    class Sets(Reads):
-        def on_train_epoch_end(self):
-            self.trainer.accumulate_grad_batches = 4
+    def on_train_epoch_end(self):
+        self.trainer.accumulate_grad_batches = 4
 
-        def on_train_batch_start(self, batch, batch_idx):
-            if batch_idx == 0:
-                self.read.append(self.trainer.estimated_stepping_batches)
+    def on_train_batch_start(self, batch, batch_idx):
+        if batch_idx == 0:
+            self.read.append(self.trainer.estimated_stepping_batches)
 
-    module = Sets(lambda epoch: batches(10))
+    module = with_methods(Reads(lambda epoch: batches(10)), on_train_epoch_end, on_train_batch_start)
     trainer = quiet_trainer(max_epochs=3)
     trainer.fit(module)
     assert trainer.global_step == 10 + 3 + 3
@@ -220,16 +219,14 @@ def test_the_steps_of_an_epoch_are_refused_where_they_differ(scheduler, what):
 
 
 def test_the_numbers_of_the_run():
-    read = []
+    def read(scheduling):
+        trainer = quiet_trainer(max_epochs=3, callbacks=[GradientAccumulationScheduler(scheduling)])
+        trainer.fit(with_methods(on_fit_start=lambda self: configs.append(self.trainer.run_config)), loader(40))
+        return configs[-1].gradient_accumulation_steps, configs[-1].num_update_steps_per_epoch
 
-    class Numbers(Net):
-        def on_fit_start(self):
-            config = self.trainer.run_config
-            read.append((config.gradient_accumulation_steps, config.num_update_steps_per_epoch))
-
-    quiet_trainer(max_epochs=3, callbacks=[GradientAccumulationScheduler({0: 4, 2: 1})]).fit(Numbers(), loader(40))
-    quiet_trainer(max_epochs=3, callbacks=[GradientAccumulationScheduler({0: 4})]).fit(Numbers(), loader(40))
-    assert read == [(4, None), (4, 3)]
+    configs = []
+    assert read({0: 4, 2: 1}) == (4, None)
+    assert read({0: 4}) == (4, 3)
 
 
 def test_another_schedule_in_a_resumed_run_is_reported(tmp_path):

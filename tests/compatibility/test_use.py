@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightlib as L
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar
 from lightlib.loggers import CSVLogger
+from tests.runs.plain import with_methods
 
 SWAP = {
     "import lightning as L\n": "import lightlib as L\n",
@@ -582,15 +583,15 @@ def test_the_newest_step_is_seen_by_who_reads_only_at_the_end_of_an_epoch():
 
     losses = iter([1.0, 2.0, 3.0, 4.0])
 
-    class Told(Net):
-        def training_step(self, batch, batch_idx):
-            loss = self.layer(batch[0]).mean()
-            self.log("loss", next(losses), prog_bar=True)
-            return loss
+    def training_step(self, batch, batch_idx):
+        loss = self.layer(batch[0]).mean()
+        self.log("loss", next(losses), prog_bar=True)
+        return loss
 
     off = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     loader = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
-    L.Trainer(accelerator="cpu", max_epochs=2, limit_val_batches=0, callbacks=AtTheEnd(), **off).fit(Told(), loader)
+    module = with_methods(Net, training_step)
+    L.Trainer(accelerator="cpu", max_epochs=2, limit_val_batches=0, callbacks=AtTheEnd(), **off).fit(module, loader)
     assert seen == [(2.0, 2.0), (4.0, 4.0)]
 
 

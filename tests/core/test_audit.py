@@ -81,19 +81,12 @@ class TestNoFalseAlarm:
         assert str(found).endswith("Nothing is known to be missing.")
 
     def test_what_is_saved_by_the_user(self):
-        class Saves(Net):
-            def __init__(self):
-                super().__init__()
-                self.count, self.register = 0, torch.Generator()
-                self.register_buffer("mean", torch.zeros(2))
+        def training_step(self, batch, batch_idx):
+            self.count += 1
+            self.mean += 1
 
-            def training_step(self, batch, batch_idx):
-                self.count += 1
-                self.mean += 1
-                return super().training_step(batch, batch_idx)
-
-            def on_save_checkpoint(self, checkpoint):
-                checkpoint["mine"] = self.count, self.register.get_state()
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["mine"] = self.count, self.register.get_state()
 
         class Counts(L.Callback):
             def __init__(self):
@@ -115,7 +108,10 @@ class TestNoFalseAlarm:
             def state_dict(self):
                 return {"seen": self.seen}
 
-        assert names(looked(Saves(), Data(), callbacks=[Counts()])) == []
+        module = calling(Net, training_step, on_save_checkpoint)
+        module.count, module.register = 0, torch.Generator()
+        module.register_buffer("mean", torch.zeros(2))
+        assert names(looked(module, Data(), callbacks=[Counts()])) == []
         assert audit(quiet_trainer(callbacks=[Counts()])).complete
 
     def test_settings_do_not_change(self):
@@ -312,15 +308,8 @@ class Unlike(tuple):
 
 
 def test_containers_that_refuse_to_be_looked_into(tmp_path):
-    class Holds(Net):
-        def __init__(self):
-            super().__init__()
-            self.irreps, self.inside = Unlike((1, 2)), {"deep": [Unlike((3,))]}
-            self.batches = 0
-
-        def training_step(self, batch, batch_idx):
-            self.batches += 1
-            return super().training_step(batch, batch_idx)
+    def training_step(self, batch, batch_idx):
+        self.batches += 1
 
     class Data(Dataset):
         def __init__(self):
@@ -332,8 +321,9 @@ def test_containers_that_refuse_to_be_looked_into(tmp_path):
         def __getitem__(self, index):
             return samples(1, index)[0][0], samples(1, index)[1][0]
 
-    trainer = quiet_trainer()
-    trainer.fit(Holds(), DataLoader(Data(), 2))
+    module, trainer = calling(Net, training_step), quiet_trainer()
+    module.irreps, module.inside, module.batches = Unlike((1, 2)), {"deep": [Unlike((3,))]}, 0
+    trainer.fit(module, DataLoader(Data(), 2))
     found = trainer.audit_state()
     assert found.complete
     assert changes(found) == ["module.batches"]

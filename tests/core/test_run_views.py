@@ -12,7 +12,7 @@ from lightlib.callbacks import Callback
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
 from tests.runs.bad_input import refused
-from tests.runs.plain import Net, batches, calling, loader, quiet_trainer
+from tests.runs.plain import Net, batches, calling, loader, quiet_trainer, with_methods
 from tests.runs.steps import Keeps, Steps, on
 
 
@@ -279,22 +279,21 @@ class TestState:
     def test_stage(self):
         stages = []
 
-        class Net2(Net):
-            def on_train_start(self):
-                self.note()
+        def on_train_start(self):
+            self.note()
 
-            def training_step(self, batch, batch_idx):
-                self.note()
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.note()
+            return Net.training_step(self, batch, batch_idx)
 
-            def validation_step(self, batch, batch_idx):
-                self.note()
+        def validation_step(self, batch, batch_idx):
+            self.note()
 
-            def note(self):
-                stages.append((self.trainer.state.fn, self.trainer.state.stage, self.trainer.training))
+        def note(self):
+            stages.append((self.trainer.state.fn, self.trainer.state.stage, self.trainer.training))
 
         trainer = quiet_trainer(num_sanity_val_steps=1)
-        trainer.fit(Net2(), batches(1), batches(1))
+        trainer.fit(with_methods(Net, on_train_start, training_step, validation_step, note), batches(1), batches(1))
         training, validating = ("fit", "train", True), ("fit", "validate", False)
         assert stages == [("fit", "sanity_check", False), training, training, validating]
         assert trainer.state.stage is None

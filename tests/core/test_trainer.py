@@ -101,24 +101,23 @@ class TestFit:
     def test_the_state_within_hooks(self):
         seen = {}
 
-        class States(Steps):
-            def setup(self, stage):
-                seen["setup"] = (self.trainer.state.fn, self.trainer.state.stage, self.trainer.training)
+        def setup(self, stage):
+            seen["setup"] = (self.trainer.state.fn, self.trainer.state.stage, self.trainer.training)
 
-            def training_step(self, batch, batch_idx):
-                seen["train"] = self.now()
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            seen["train"] = self.now()
+            return Steps.training_step(self, batch, batch_idx)
 
-            def validation_step(self, batch, batch_idx):
-                seen["sanity" if self.trainer.sanity_checking else "validate"] = self.now()
+        def validation_step(self, batch, batch_idx):
+            seen["sanity" if self.trainer.sanity_checking else "validate"] = self.now()
 
-            def now(self):
-                t = self.trainer
-                flags = (t.training, t.validating, t.sanity_checking, t.testing, t.predicting, t.evaluating)
-                return t.state.fn.value, t.state.stage.value, "".join("yn"[not flag] for flag in flags)
+        def now(self):
+            t = self.trainer
+            flags = (t.training, t.validating, t.sanity_checking, t.testing, t.predicting, t.evaluating)
+            return t.state.fn.value, t.state.stage.value, "".join("yn"[not flag] for flag in flags)
 
         trainer = quiet_trainer(num_sanity_val_steps=1)
-        trainer.fit(States(), batches(1), batches(1))
+        trainer.fit(with_methods(Steps, setup, training_step, validation_step, now), batches(1), batches(1))
         assert seen.pop("setup")[0] is TrainerFn.FITTING
         assert seen == {
             "sanity": ("fit", "sanity_check", "nnynny"),
@@ -195,13 +194,11 @@ class TestEvaluation:
     def test_inference_mode(self, inference, kind):
         seen = {}
 
-        class Sees(Steps):
-            def validation_step(self, batch, batch_idx):
-                seen[self.trainer.state.fn.value] = (torch.ones(1).is_inference(), torch.is_grad_enabled())
+        def validation_step(self, batch, batch_idx):
+            seen[self.trainer.state.fn.value] = (torch.ones(1).is_inference(), torch.is_grad_enabled())
 
-            test_step = predict_step = validation_step
-
-        trainer, module = quiet_trainer(inference_mode=inference), Sees()
+        module = with_methods(Steps, validation_step, test_step=validation_step, predict_step=validation_step)
+        trainer = quiet_trainer(inference_mode=inference)
         trainer.fit(module, batches(1), batches(1))
         trainer.validate(module, batches(1))
         trainer.test(module, batches(1))
@@ -289,31 +286,25 @@ class TestBestWeights:
 class TestABareTensor:
     """Each verb takes one: its rows are the samples, and a batch is a list of one tensor."""
 
-    class Means(Net):
-        def __init__(self):
-            super().__init__()
-            self.seen = []
-
+    def test_of_fit(self):
         def training_step(self, batch, batch_idx):
-            self.seen.append(batch[0])
+            seen.append(batch[0])
             return self.net(batch[0]).square().mean()
 
-        def validation_step(self, batch, batch_idx):
-            self.log("x", batch[0].mean())
-
-        test_step = validation_step
-
-    def test_of_fit(self):
-        module, x = self.Means(), torch.randn(70, 6)
-        quiet_trainer(max_epochs=2, limit_val_batches=0).fit(module, x)
-        assert [len(batch) for batch in module.seen] == [32, 32, 6] * 2
-        for epoch in (module.seen[:3], module.seen[3:]):
+        seen, x = [], torch.randn(70, 6)
+        quiet_trainer(max_epochs=2, limit_val_batches=0).fit(with_methods(Net, training_step), x)
+        assert [len(batch) for batch in seen] == [32, 32, 6] * 2
+        for epoch in (seen[:3], seen[3:]):
             assert sorted(map(tuple, torch.cat(epoch).tolist())) == sorted(map(tuple, x.tolist()))
 
     @pytest.mark.parametrize("verb", ["validate", "test"])
     def test_of_an_evaluation(self, verb):
+        def step(self, batch, batch_idx):
+            self.log("x", batch[0].mean())
+
         x = torch.randn(70, 6)
-        ((_, found),) = getattr(quiet_trainer(), verb)(self.Means(), x)[0].items()
+        module = with_methods(Net, validation_step=step, test_step=step)
+        ((_, found),) = getattr(quiet_trainer(), verb)(module, x)[0].items()
         assert found == pytest.approx(x.mean().item(), rel=1e-5)  # the last batch has 6 rows
 
 
@@ -393,20 +384,19 @@ class TestTheNextRun:
     def test_a_state_that_cannot_be_saved_does_not_keep_teardown_away(self, tmp_path):
         called = []
 
-        class Net2(Net):
-            def training_step(self, batch, batch_idx):
-                os.kill(os.getpid(), signal.SIGINT)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            os.kill(os.getpid(), signal.SIGINT)
+            return Net.training_step(self, batch, batch_idx)
 
-            def on_save_checkpoint(self, checkpoint):
-                raise ValueError("no")
+        def on_save_checkpoint(self, checkpoint):
+            raise ValueError("no")
 
-            def teardown(self, stage):
-                called.append(stage)
+        def teardown(self, stage):
+            called.append(stage)
 
         trainer = Trainer(**{**QUIET, "enable_checkpointing": True}, max_epochs=1, default_root_dir=tmp_path)
         with pytest.raises(SystemExit):
-            trainer.fit(Net2(), batches(2))
+            trainer.fit(with_methods(Net, training_step, on_save_checkpoint, teardown), batches(2))
         assert called == ["fit"]
 
     def test_the_last_batch_is_let_go(self):

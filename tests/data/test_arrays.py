@@ -89,15 +89,14 @@ class TestBatches:
             assert leaf.tolist() == ZEROS
 
     def test_in_training_and_validation(self):
-        class Sums(Keeps):
-            def training_step(self, batch, batch_idx):
-                super().training_step(batch, batch_idx)
-                return Net.training_step(self, batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            Keeps.training_step(self, batch, batch_idx)
+            return Net.training_step(self, batch, batch_idx)
 
         arrays = [(x.numpy(), y.numpy()) for x, y in batches(3)]
-        module, plain = Sums(), Sums()
+        module, plain = with_methods(Keeps, training_step), Net()
         quiet_trainer(max_epochs=2).fit(module, arrays, arrays)
-        quiet_trainer(max_epochs=2).fit(plain, batches(3), batches(3))
+        quiet_trainer(max_epochs=2).fit(plain, batches(3))
         assert all(isinstance(leaf, Tensor) for batch in module.got for leaf in batch)
         assert len(module.got) == 12
         assert same_weights(module, plain)

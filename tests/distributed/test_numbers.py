@@ -194,16 +194,14 @@ def test_steps_with_a_closure():
 
 
 # decisions by a metric
-class Plateau(Net):
+def plateau(rank: int, strategy: str, size: int, **options: Any) -> Any:
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.4)
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"}}
 
-
-def plateau(rank: int, strategy: str, size: int, **options: Any) -> Any:
     torch.manual_seed(3)
-    net = Plateau()
+    net = with_methods(Net, configure_optimizers)
     trainer = trainer_of(strategy, max_epochs=30, callbacks=EarlyStopping("val_loss", patience=2), **options)
     trainer.fit(net, loader(size), DataLoader(data(37, seed=2), BATCH))
     return trainer.global_step, trainer.optimizers[0].param_groups[0]["lr"], float(trainer.callback_metrics["val_loss"])
@@ -314,29 +312,23 @@ def test_metrics_of_uneven_data(strategy: str, samples: int):
 
 
 # random numbers
-class Dropping(Net):
-    """Keeps the masks of its dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = nn.Sequential(nn.Linear(4, WIDTH), *(Block(WIDTH) for _ in range(2)), nn.Linear(WIDTH, CLASSES))
-        self.masks: list[torch.Tensor] = []
+def dropping(rank: int) -> Any:
+    """Return the masks of the dropout by strategy."""
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         x, y = batch
         scores = self.model(x)
         mask = F.dropout(torch.ones(scores.shape[-1]), 0.5)
-        self.masks.append(mask)
+        masks.append(mask)
         return F.cross_entropy(scores * mask, y)
 
-
-def dropping(rank: int) -> Any:
     found = {}
     for name, strategy in {"ddp": "ddp", "fsdp": "fsdp", "tensor": "tensor", "data": MeshStrategy(replicate=2)}.items():
         torch.manual_seed(100 + rank if name == "data" else 3)
-        net = Dropping()
+        net, masks = with_methods(Net, training_step), []
+        net.model = nn.Sequential(nn.Linear(4, WIDTH), *(Block(WIDTH) for _ in range(2)), nn.Linear(WIDTH, CLASSES))
         trainer_of(strategy, max_epochs=1, limit_val_batches=0).fit(net, loader(1 if name == "tensor" else 2))
-        found[name] = torch.cat(net.masks)
+        found[name] = torch.cat(masks)
     return found
 
 
@@ -395,16 +387,14 @@ def test_an_overflow_on_one_process_skips_the_step_on_all(strategy: str, size: i
 
 
 # errors
-class Skips(Net):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss = super().training_step(batch, batch_idx)
-        return None if batch_idx == 1 and self.global_rank == 1 else loss
-
-
 def skips(rank: int, strategy: str) -> str:
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = Net.training_step(self, batch, batch_idx)
+        return None if batch_idx == 1 and rank == 1 else loss
+
     torch.manual_seed(3)
     try:
-        trainer_of(strategy, limit_val_batches=0).fit(Skips(), loader(2))
+        trainer_of(strategy, limit_val_batches=0).fit(with_methods(Net, training_step), loader(2))
     except Exception as error:  # noqa: BLE001  its own error, or another rank's
         return str(error)
     return ""

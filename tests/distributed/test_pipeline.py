@@ -19,6 +19,7 @@ from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.pipeline_axis import Pipeline
 from tests.distributed.runs import Block, Decoder, assert_same, seeded, trained
 from tests.processes.ranks import ranks
+from tests.runs.plain import calling, with_methods
 from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
@@ -253,18 +254,15 @@ def test_named_stages_of_a_forward_that_does_without_absent_layers() -> None:
         assert_same(expected, run, 1e-5)
 
 
-class Noisy(Chain):
-    """Keeps random numbers that a step draws before the pipelined call."""
+def noisy(rank: int) -> tuple[Any, Any]:
+    """Return random numbers that a step draws before the pipelined call, and the rank."""
 
     def training_step(self, batch, batch_idx):
         self.drawn = torch.rand(3)
-        return super().training_step(batch, batch_idx)
 
-
-def noisy(rank: int) -> tuple[Any, Any]:
     warnings.simplefilter("ignore")
     torch.manual_seed(rank)  # as dropout would leave the generators of two stages
-    module = seeded(Noisy, noise=1.0)
+    module = calling(seeded(Chain, noise=1.0), training_step)
     fitted(module, MeshStrategy(pipeline=2), 2, samples(8), max_epochs=3)
     return module.drawn, rank
 
@@ -367,22 +365,21 @@ def test_split_batch_and_compiled_layers() -> None:
         assert_same(expected, run, 1e-5)
 
 
-class Uncollated(Chain):
-    """Takes lists of samples; each tensor in them has as many numbers as a batch has samples."""
+def uncollated(rank: int) -> tuple[Any, float]:
+    """Train with lists of samples; each tensor in them has as many numbers as a batch has samples."""
 
     def training_step(self, batch, batch_idx):
-        return super().training_step(default_collate(batch), batch_idx)
+        return Chain.training_step(self, default_collate(batch), batch_idx)
 
     def on_train_batch_end(self, outputs, batch, batch_idx):
         assert len(batch) == 8
 
-
-def uncollated(rank: int) -> tuple[Any, float]:
     warnings.simplefilter("ignore")
     two = os.environ["WORLD_SIZE"] == "2"
     strategy = MeshStrategy(pipeline=2) if two else "auto"
     trainer = L.Trainer(**QUIET, devices=2 if two else 1, strategy=strategy, max_epochs=2, **EXACTLY)
-    trainer.fit(seeded(Uncollated), DataLoader(samples(24), 8, collate_fn=list))
+    module = with_methods(seeded(Chain), training_step, on_train_batch_end)
+    trainer.fit(module, DataLoader(samples(24), 8, collate_fn=list))
     return dict(sorted(trainer.strategy.module_state().items())), float(trainer.callback_metrics["train_loss"])
 
 

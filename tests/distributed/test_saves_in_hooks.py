@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from tests.processes.ranks import ranks
-from tests.runs.modules import Holds, Weight
+from tests.runs.modules import Holds, Seen
 from tests.runs.plain import Net, Rows, samples, scheduled
 from tests.runs.quiet import QUIET
 from tests.runs.resumable import Everything, Noisy, trainer_for
@@ -135,20 +135,6 @@ def test_the_resumed_run_ends_as_the_one_that_continued(tmp_path: Path, strategy
                     assert again[name] == complete[name], (rank, case, kind)
                 exact = all(map(torch.equal, again["weights"], complete["weights"]))
                 assert exact != lost, (rank, case, kind)
-
-
-class Seen(Weight):
-    """Keeps the numbers of the samples of each batch."""
-
-    not_in_checkpoint = ("seen",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[Any] = []
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        self.seen.append(batch.tolist())
-        return super().training_step(batch, batch_idx)
 
 
 def numbers_seen(rank: int, path: Path, size: int) -> list[list[int]]:

@@ -303,21 +303,20 @@ def test_gradients_are_zeroed_before_the_training_step():
 def test_loaders_are_asked_for_once_per_fit_and_before_the_optimizers():
     order = []
 
-    class Ordered(Validated):
-        def train_dataloader(self):
-            order.append("train")
-            return ones(2)
+    def train_dataloader(self):
+        order.append("train")
+        return ones(2)
 
-        def val_dataloader(self):
-            order.append("val")
-            return ones(2)
+    def val_dataloader(self):
+        order.append("val")
+        return ones(2)
 
-        def configure_optimizers(self):
-            order.append("optimizers")
-            assert self.trainer.estimated_stepping_batches == 4
-            return super().configure_optimizers()
+    def configure_optimizers(self):
+        order.append("optimizers")
+        assert self.trainer.estimated_stepping_batches == 4
+        return Validated.configure_optimizers(self)
 
-    trainer(max_epochs=2).fit(Ordered())
+    trainer(max_epochs=2).fit(with_methods(Validated, train_dataloader, val_dataloader, configure_optimizers))
     assert order == ["train", "val", "optimizers"]
 
 

@@ -36,12 +36,14 @@ def items():
     }
 
 
-class Shows(Net):
-    """Logs all kinds at the end of each epoch."""
+def shows(*names):
+    """A module that logs these items, by default all of them, at the end of each epoch."""
 
     def on_train_epoch_end(self):
-        for name, media in items().items():
-            self.trainer.log_media(name, media)
+        for name in names or items():
+            self.trainer.log_media(name, items()[name])
+
+    return with_methods(Net, on_train_epoch_end)
 
 
 def pixels_of(png):
@@ -49,7 +51,7 @@ def pixels_of(png):
 
 
 def fit(*loggers, module=None, **settings):
-    Trainer(**{**QUIET, "logger": loggers}, **{"max_epochs": 2, **settings}).fit(module or Shows(), loader(8))
+    Trainer(**{**QUIET, "logger": loggers}, **{"max_epochs": 2, **settings}).fit(module or shows(), loader(8))
 
 
 def test_in_event_files(tmp_path):
@@ -115,14 +117,8 @@ def test_a_kind_that_no_logger_records_is_reported_once(tmp_path):
     with pytest.warns(
         LightlibWarning, match=r"The Image 'val/image' is not recorded, nor is any other Image: Few cannot"
     ):
-        fit(Few(), module=OnlyImagesAndText())
+        fit(Few(), module=shows("val/image", "note"))
     assert notes == [("note", "a *text*", 2), ("note", "a *text*", 4)]
-
-
-class OnlyImagesAndText(Net):
-    def on_train_epoch_end(self):
-        for name in ("val/image", "note"):
-            self.trainer.log_media(name, items()[name])
 
 
 def test_a_logger_that_raises_does_not_end_the_run(tmp_path):
@@ -143,8 +139,8 @@ def test_a_logger_that_raises_does_not_end_the_run(tmp_path):
 def test_without_loggers_or_a_run_nothing_happens():
     trainer = Trainer(**QUIET, max_epochs=1)
     trainer.log_media("note", Text("x"))
-    trainer.fit(Shows(), loader(8))
-    Trainer(**{**QUIET, "logger": True}, fast_dev_run=True).fit(Shows(), loader(8))
+    trainer.fit(shows(), loader(8))
+    Trainer(**{**QUIET, "logger": True}, fast_dev_run=True).fit(shows(), loader(8))
     assert Logger.media_kinds.fget(CometLogger()) == ()
 
 

@@ -130,13 +130,12 @@ def test_other_errors_are_raised():
 
 
 def test_weighted_losses_are_sums():
-    class Sums(Net):
-        def training_step(self, batch, batch_idx):
-            x, y = batch
-            return {"loss": cross_entropy(self.net(x), y, reduction="sum"), "weight": len(x)}
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        return {"loss": cross_entropy(self.net(x), y, reduction="sum"), "weight": len(x)}
 
     data = batches(4, 7)
-    halves, all_at_once = Sums(momentum), Sums(momentum)
+    halves, all_at_once = (with_methods(Net(momentum), training_step) for _ in range(2))
     quiet_trainer(callbacks=[MicroBatches(size=3)]).fit(halves, data)
     quiet_trainer().fit(all_at_once, data)
     torch.testing.assert_close(halves.state_dict(), all_at_once.state_dict())

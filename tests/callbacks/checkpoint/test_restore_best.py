@@ -9,6 +9,7 @@ from lightlib.callbacks import ModelCheckpoint, RestoreBest
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import LightlibWarning
 from tests.callbacks.checkpoint.best import Net, Stop, by_hand, fit, saver
+from tests.runs.plain import with_methods
 
 
 class TestRestoreBest:
@@ -37,12 +38,12 @@ class TestRestoreBest:
         callbacks = [saver(tmp_path), ModelCheckpoint(tmp_path, "max-{epoch}", monitor="val_loss", mode="max")]
         extra = ModelCheckpoint(tmp_path, "other-{epoch}", monitor="epoch_number", mode="max")
 
-        class Numbered(Net):
-            def validation_step(self, batch, batch_idx):
-                super().validation_step(batch, batch_idx)
-                self.log("epoch_number", float(self.current_epoch))
+        def validation_step(self, batch, batch_idx):
+            Net.validation_step(self, batch, batch_idx)
+            self.log("epoch_number", float(self.current_epoch))
 
-        module, _ = fit(tmp_path, *callbacks, extra, RestoreBest("epoch_number"), module=Numbered())
+        module = with_methods(Net, validation_step)
+        fit(tmp_path, *callbacks, extra, RestoreBest("epoch_number"), module=module)
         assert torch.equal(module.net[0].weight, by_hand(4)["0.weight"])
 
     def test_a_resumed_run_ends_with_the_same_bits(self, tmp_path):

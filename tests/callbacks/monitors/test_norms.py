@@ -13,7 +13,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from tests.callbacks.monitors.test_activations import Recording
 from tests.core.run.loop.test_overhead import data, per_batch
 from tests.runs.modules import Manual
-from tests.runs.plain import QUIET, Net, Rows, batches, quiet_trainer
+from tests.runs.plain import QUIET, Net, Rows, batches, quiet_trainer, with_methods
 
 CLIP = 0.05
 
@@ -80,13 +80,12 @@ def test_the_scale_of_a_loss_in_float16_is_taken_off():
 
 
 def test_each_optimizer_has_its_names_and_callbacks_can_monitor_them():
-    class Two(Manual):
-        def configure_optimizers(self):
-            return [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (self.net[0], self.net[3])]
+    def configure_optimizers(self):
+        return [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (self.net[0], self.net[3])]
 
     made = Trainer(**QUIET, max_epochs=1, callbacks=[NormMonitor(every_n_steps=1)])
-    made.fit(Two(), batches(1))
-    net = Two()
+    made.fit(with_methods(Manual, configure_optimizers), batches(1))
+    net = Manual()
     x, y = batches(1)[0]
     expected = {}
     for suffix, layer in (("", net.net[0]), ("-1", net.net[3])):

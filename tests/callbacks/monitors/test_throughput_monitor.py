@@ -147,22 +147,20 @@ def test_validations_have_rates_of_their_own_and_are_no_training_time(clock):
 
 
 def test_manual_optimization_with_two_steps_in_a_batch(clock):
-    class Manual(Slow):
-        automatic_optimization = False
+    def training_step(self, batch, batch_idx):
+        for _ in range(2):
+            loss = Slow.training_step(self, batch, batch_idx)
+            self.optimizers().zero_grad()
+            self.manual_backward(loss)
+            self.optimizers().step()
 
-        def training_step(self, batch, batch_idx):
-            for _ in range(2):
-                loss = super().training_step(batch, batch_idx)
-                self.optimizers().zero_grad()
-                self.manual_backward(loss)
-                self.optimizers().step()
+    def configure_optimizers(self):
+        optimizer = Slow.configure_optimizers(self)
+        optimizer.register_step_pre_hook(lambda *_: self.clock.advance(OPTIMIZER))
+        return optimizer
 
-        def configure_optimizers(self):
-            optimizer = super().configure_optimizers()
-            optimizer.register_step_pre_hook(lambda *_: self.clock.advance(OPTIMIZER))
-            return optimizer
-
-    _, rows = fit(ThroughputMonitor(samples), Manual(clock), Data(clock, 5), log_every_n_steps=4)
+    module = with_methods(Slow(clock), training_step, configure_optimizers, automatic_optimization=False)
+    _, rows = fit(ThroughputMonitor(samples), module, Data(clock, 5), log_every_n_steps=4)
     assert {name: rows[-1][1][f"train/{name}_time"] for name in step_clock.PHASES} == {
         "data": DATA,
         "forward": 2 * FORWARD,

@@ -287,18 +287,18 @@ class TestHooksAroundABatch:
     def test_an_index_without_a_default(self, given):
         seen = []
 
-        class Given(Validated):
-            def validation_step(self, batch, batch_idx, dataloader_idx=0):
-                pass
+        def validation_step(self, batch, batch_idx, dataloader_idx=0):
+            pass
 
-            def on_validation_batch_start(self, batch, batch_idx, dataloader_idx):
-                seen.append(("module", dataloader_idx))
+        def on_validation_batch_start(self, batch, batch_idx, dataloader_idx):
+            seen.append(("module", dataloader_idx))
 
         class Called(Callback):
             def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx, dataloader_idx):
                 seen.append(("callback", dataloader_idx))
 
-        trainer(callbacks=[Called()]).validate(Given(), [loader(1)] * given if given > 1 else loader(1))
+        module = with_methods(Validated, validation_step, on_validation_batch_start)
+        trainer(callbacks=[Called()]).validate(module, [loader(1)] * given if given > 1 else loader(1))
         assert seen == [(owner, place) for place in range(given) for owner in ("module", "callback")]
 
     def test_several_loaders_and_no_index(self):

@@ -217,12 +217,12 @@ def test_an_empty_batch_counts_nothing():
     batches = [torch.tensor([1.0, 2.0]), torch.zeros(0), torch.tensor([6.0])]
     assert quiet_trainer().validate(module, batches, verbose=False) == [{"m": 3.0}]
 
-    class Given(Base):
-        def validation_step(self, batch, batch_idx):
-            self.log("number", batch.mean(), batch_size=len(batch))
-            self.log("tensor", batch.mean(), batch_size=torch.tensor(len(batch)))
+    def validation_step(self, batch, batch_idx):
+        self.log("number", batch.mean(), batch_size=len(batch))
+        self.log("tensor", batch.mean(), batch_size=torch.tensor(len(batch)))
 
-    assert quiet_trainer().validate(Given(), batches, verbose=False) == [{"number": 3.0, "tensor": 3.0}]
+    given = with_methods(Base, validation_step)
+    assert quiet_trainer().validate(given, batches, verbose=False) == [{"number": 3.0, "tensor": 3.0}]
     (nothing,) = quiet_trainer().validate(module, [torch.zeros(0)], verbose=False)
     assert math.isnan(nothing["m"])
 

@@ -191,17 +191,16 @@ def test_a_step_that_is_nan():
 
 
 def test_a_new_metric_in_each_epoch():
-    class Given(Net):
-        def on_train_epoch_start(self):
-            self.metric = MEAN()
+    def on_train_epoch_start(self):
+        self.metric = MEAN()
 
-        def training_step(self, batch, batch_idx):
-            self.metric(float(self.current_epoch))
-            self.log("a", self.metric, on_epoch=True)
-            return self.loss(batch)
+    def training_step(self, batch, batch_idx):
+        self.metric(float(self.current_epoch))
+        self.log("a", self.metric, on_epoch=True)
+        return self.loss(batch)
 
     run = trainer(max_epochs=2)
-    run.fit(Given(), loader())
+    run.fit(with_methods(Net, on_train_epoch_start, training_step), loader())
     assert run.callback_metrics["a_epoch"] == 1.0
 
 
@@ -241,11 +240,7 @@ class TestPlaces:
 
     @pytest.mark.parametrize(("hook", "where", "fix"), PLACES)
     def test_of_a_module(self, hook, where, fix):
-        class Given(Validated):
-            pass
-
-        setattr(Given, hook, lambda self, *args: self.log("x", 1.0))
-        module = Given()
+        module = with_methods(Validated, **{hook: lambda self, *args: self.log("x", 1.0)})
         with refused(LoggingError, f"self.log('x', …) was called {where}, where it has no meaning.", A_PLACE, fix):
             trainer().fit(module, loader(), loader())
         assert module.steps == (4 if hook in ("on_train_end", "on_fit_end", "on_fit_epoch_end", "teardown") else 0)

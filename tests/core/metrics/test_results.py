@@ -248,15 +248,14 @@ class TestReductions:
         assert logged(rows) == [(1, "v_step", 1), (2, "v_epoch", 1), (5, "v_step", 3), (6, "v_epoch", 3)]
 
     def test_steps_between_two_hand_overs(self):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("v", float(self.global_step), on_step=True, on_epoch=True)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.log("v", float(self.global_step), on_step=True, on_epoch=True)
+            return Base.training_step(self, batch, batch_idx)
 
-            def train_dataloader(self):
-                return [torch.ones(1)] * 7
+        def train_dataloader(self):
+            return [torch.ones(1)] * 7
 
-        rows, _ = run(Logs(), log_every_n_steps=3, limit_val_batches=0)
+        rows, _ = run(with_methods(Base, training_step, train_dataloader), log_every_n_steps=3, limit_val_batches=0)
         assert logged(rows) == [(3, "v_step", 2), (6, "v_step", 5), (7, "v_epoch", 3)]
 
 
@@ -285,46 +284,41 @@ class TestReaders:
     def test_at_each_moment_of_training(self):
         seen = []
 
-        class Looks(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("v", batch.mean(), on_step=True, on_epoch=True)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.log("v", batch.mean(), on_step=True, on_epoch=True)
+            return Base.training_step(self, batch, batch_idx)
 
-            def on_train_batch_end(self, *_):
-                seen.append({name: value.item() for name, value in self.trainer.callback_metrics.items()})
+        def on_train_batch_end(self, *_):
+            seen.append({name: value.item() for name, value in self.trainer.callback_metrics.items()})
 
-            on_train_epoch_end = on_train_batch_end
-
-        run(Looks(), limit_val_batches=0)
+        module = with_methods(Base, training_step, on_train_batch_end, on_train_epoch_end=on_train_batch_end)
+        run(module, limit_val_batches=0)
         assert seen == [{"v": 1, "v_step": 1}, {"v": 3, "v_step": 3}, {"v": 2, "v_step": 3, "v_epoch": 2}]
 
     def test_validation_within_training_keeps_what_training_logged(self):
         seen = {}
 
-        class Looks(Each):
-            def on_validation_epoch_end(self):
-                seen["epoch_end"] = dict(self.trainer.callback_metrics)
+        def on_validation_epoch_end(self):
+            seen["epoch_end"] = dict(self.trainer.callback_metrics)
 
-            def on_validation_end(self):
-                seen["end"] = dict(self.trainer.callback_metrics)
+        def on_validation_end(self):
+            seen["end"] = dict(self.trainer.callback_metrics)
 
-        _, trainer = run(Looks(UNEVEN, on_step=True), max_epochs=1)
+        module = with_methods(Each(UNEVEN, on_step=True), on_validation_epoch_end, on_validation_end)
+        _, trainer = run(module, max_epochs=1)
         assert seen["end"].keys() == {"v", "v_step", "w", "w_epoch"}
         assert trainer.callback_metrics.keys() == {"v", "v_step", "v_epoch", "w", "w_epoch"}
 
     def test_returned_by_validate_and_test(self, capsys):
-        class Logs(Base):
-            def validation_step(self, batch, batch_idx):
-                self.log("v", batch.mean(), on_step=True, on_epoch=True)
-                self.log("only_step", 1.0, on_step=True, on_epoch=False)
+        def validation_step(self, batch, batch_idx):
+            self.log("v", batch.mean(), on_step=True, on_epoch=True)
+            self.log("only_step", 1.0, on_step=True, on_epoch=False)
 
-            def on_validation_epoch_end(self):
-                self.log("end", 7)
-
+        module = with_methods(Base, validation_step, on_validation_epoch_end=lambda self: self.log("end", 7))
         trainer = quiet_trainer()
-        assert trainer.validate(Logs(), verbose=False) == [{"v_epoch": 2.0, "end": 7.0}]
+        assert trainer.validate(module, verbose=False) == [{"v_epoch": 2.0, "end": 7.0}]
         assert capsys.readouterr().out == ""
-        assert trainer.validate(Logs()) == [{"v_epoch": 2.0, "end": 7.0}]
+        assert trainer.validate(module) == [{"v_epoch": 2.0, "end": 7.0}]
         assert "validate metric" in capsys.readouterr().out
         assert trainer.test(Base()) == [{}]
 

@@ -27,23 +27,16 @@ class TestTorchmetrics:
                 seen["reset"] += 1
                 super().reset()
 
-        class Logs(Base):
-            def __init__(self):
-                super().__init__()
-                self.accuracy = Counted(3, average="micro")
+        def training_step(self, batch, batch_idx):
+            self.accuracy.update(*batch)
+            self.log("v", self.accuracy, on_step=False, on_epoch=True)
 
-            def training_step(self, batch, batch_idx):
-                self.accuracy.update(*batch)
-                self.log("v", self.accuracy, on_step=False, on_epoch=True)
-                return super().training_step(batch, batch_idx)
+        def on_train_epoch_end(self):
+            seen["epochs"].append(self.trainer.callback_metrics["v"].item())
 
-            def on_train_epoch_end(self):
-                seen["epochs"].append(self.trainer.callback_metrics["v"].item())
-
-            def train_dataloader(self):
-                return data
-
-        rows, _ = run(Logs(), max_epochs=2, limit_val_batches=0)
+        module = calling(with_methods(Base, train_dataloader=lambda self: data), training_step, on_train_epoch_end)
+        module.accuracy = Counted(3, average="micro")
+        rows, _ = run(module, max_epochs=2, limit_val_batches=0)
         logits, labels = (torch.cat(parts) for parts in zip(*data, strict=True))
         by_hand = (logits.argmax(1) == labels).float().mean().item()
         assert logged(rows) == [(2, "v", by_hand), (4, "v", by_hand)]

@@ -18,7 +18,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import ModelModule, Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.evaluation import Metric, MetricCallback
-from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Rows, batches, network, quiet_trainer, same_weights, with_methods
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 
@@ -360,31 +360,23 @@ class TestAModelThatReturnsItsLoss:
 
 
 class TestADictOfLosses:
-    class Returns(Net):
-        def __init__(self, output):
-            super().__init__()
-            self.output, self.seen = output, []
-
-        def training_step(self, batch, batch_idx):
-            loss = super().training_step(batch, batch_idx)
-            return self.output(self, loss)
-
-        def on_train_batch_end(self, outputs, batch, batch_idx):
-            self.seen.append(outputs)
+    def returns(self, output):
+        return with_methods(training_step=lambda self, batch, batch_idx: output(self, self.loss(batch)))
 
     def test_the_entries_with_loss_in_their_names_are_summed(self):
         def output(module, loss):
             return {"cls_loss": loss, "losses": [loss * 2, torch.stack([loss, loss])], "acc": loss * 100, "logits": 3}
 
-        module = self.Returns(output)
-        trainer = quiet_trainer(max_epochs=2)
+        module, seen = self.returns(output), []
+        note = LambdaCallback(on_train_batch_end=lambda trainer, module, outputs, *_: seen.append(outputs))
+        trainer = quiet_trainer(max_epochs=2, callbacks=[note])
         trainer.fit(module, batches(3))
         expected = by_hand(
             lambda net, b: (c := F.cross_entropy(net(b[0]), b[1])) + (c * 2 + torch.stack([c, c]).mean()),
             network(), batches(3), 2,
         )  # fmt: skip
         assert same_weights(module.net, expected)
-        last = module.seen[-1]
+        last = seen[-1]
         assert float(last["loss"]) == pytest.approx(4 * float(last["cls_loss"]))
         assert float(last["acc"]) == pytest.approx(100 * float(last["cls_loss"]))
         assert last["logits"] == 3
@@ -400,12 +392,12 @@ class TestADictOfLosses:
             return {"loss_a": loss, "loss_b": loss}
 
         trainer = quiet_trainer()
-        trainer.fit(self.Returns(output), batches(3))
+        trainer.fit(self.returns(output), batches(3))
         assert trainer.callback_metrics["loss_a"] == 7
         assert trainer.callback_metrics["loss_b"] != 7
 
     def test_a_dict_with_loss_stays_as_it_was(self):
-        module = self.Returns(lambda module, loss: {"loss": loss, "other_loss": loss * 100})
+        module = self.returns(lambda module, loss: {"loss": loss, "other_loss": loss * 100})
         trainer = quiet_trainer()
         trainer.fit(module, batches(3))
         assert same_weights(module.net, by_hand(lambda net, b: F.cross_entropy(net(b[0]), b[1]), network(), batches(3)))
@@ -423,7 +415,7 @@ class TestADictOfLosses:
     )
     def test_what_cannot_be_summed_is_an_error(self, output, message):
         with pytest.raises(MisconfigurationException, match=message):
-            quiet_trainer().fit(self.Returns(output), batches(1))
+            quiet_trainer().fit(self.returns(output), batches(1))
 
     def test_a_model_that_returns_its_losses_is_taken(self):
         class Detector(nn.Module):

@@ -22,7 +22,7 @@ from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.runs.modules import Seen
-from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights, with_methods
 from tests.runs.steps import OwnSchedule
 
 PLAN = Plan(num_batches=10, max_epochs=3, accumulate=2)
@@ -211,16 +211,16 @@ class TestLateValues:
     def test_in_a_run(self):
         rates = []
 
-        class Reads(Net):
-            def on_before_optimizer_step(self, optimizer):
-                rates.append(optimizer.param_groups[0]["lr"])
+        def on_before_optimizer_step(self, optimizer):
+            rates.append(optimizer.param_groups[0]["lr"])
 
         def configure(parameters):
             optimizer = SGD(parameters, lr=0.1)
             schedule = partial(OneCycleLR, max_lr=0.2)
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-        quiet_trainer(max_epochs=2, accumulate_grad_batches=2).fit(Reads(configure), batches(5))
+        module = with_methods(Net(configure), on_before_optimizer_step)
+        quiet_trainer(max_epochs=2, accumulate_grad_batches=2).fit(module, batches(5))
         optimizer = SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
         schedule, expected = OneCycleLR(optimizer, 0.2, total_steps=6), []
         for _ in range(6):
@@ -344,41 +344,38 @@ class TestSteps:
         assert same_weights(with_zero, without)
 
     def test_every_batch_runs_when_optimizer_step_leaves_out_the_first_optimizer(self):
-        class Alternating(Seen):
-            def configure_optimizers(self):
-                return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
+        def configure_optimizers(self):
+            return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
 
-            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-                if batch_idx % 2 == 0 or optimizer is not self.optimizers()[0]:
-                    optimizer.step(optimizer_closure)
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+            if batch_idx % 2 == 0 or optimizer is not self.optimizers()[0]:
+                optimizer.step(optimizer_closure)
 
-        net = Alternating()
+        net = with_methods(Seen, configure_optimizers, optimizer_step)
         quiet_trainer().fit(net, [torch.tensor([i]) for i in range(4)])
         assert net.seen == [[0], [1], [2], [3]]
 
     def test_a_skipped_batch_is_no_step_with_an_optimizer_step_of_its_own(self):
-        class Skipping(Net):
-            def training_step(self, batch, batch_idx):
-                return None if batch_idx % 2 else super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            return None if batch_idx % 2 else Net.training_step(self, batch, batch_idx)
 
-            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-                optimizer.step(optimizer_closure)
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+            optimizer.step(optimizer_closure)
 
         trainer = quiet_trainer()
-        trainer.fit(Skipping(), batches(4))
+        trainer.fit(with_methods(Net, training_step, optimizer_step), batches(4))
         assert trainer.global_step == 2
 
     def test_nested_outputs_have_no_graph(self):
         found = []
 
-        class Nested(Net):
-            def training_step(self, batch, batch_idx):
-                out = self.net(batch[0])
-                return {"loss": out.mean(), "of": {"class": out}, "all": [out, (out, "text")]}
+        def training_step(self, batch, batch_idx):
+            out = self.net(batch[0])
+            return {"loss": out.mean(), "of": {"class": out}, "all": [out, (out, "text")]}
 
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                leaves = [outputs["of"]["class"], outputs["all"][0], outputs["all"][1][0]]
-                found.extend(leaf.requires_grad for leaf in leaves)
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            leaves = [outputs["of"]["class"], outputs["all"][0], outputs["all"][1][0]]
+            found.extend(leaf.requires_grad for leaf in leaves)
 
-        quiet_trainer().fit(Nested(), batches(1))
+        quiet_trainer().fit(with_methods(Net, training_step, on_train_batch_end), batches(1))
         assert found == [False] * 3

@@ -13,7 +13,7 @@ from lightlib.core.optimization.schedules import SchedulerConfig, Schedules
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, Unsized, batches, calling, quiet_trainer, scheduled, with_methods
+from tests.runs.plain import Net, Unsized, batches, calling, quiet_trainer, scheduled, subclass, with_methods
 from tests.runs.steps import OwnSchedule
 
 
@@ -41,15 +41,17 @@ class TestWhen:
         assert own.count == 1
 
     def test_not_in_manual_optimization(self):
-        class Manual(Net):
-            automatic_optimization = False
-
-            def training_step(self, batch, batch_idx):
-                self.optimizers().step()
+        def training_step(self, batch, batch_idx):
+            self.optimizers().step()
 
         own = OwnSchedule()
         trainer = quiet_trainer()
-        trainer.fit(Manual(lambda p: ([SGD(p, lr=0.1)], [{"scheduler": own, "interval": "step"}])), batches(2))
+        module = with_methods(
+            Net(lambda p: ([SGD(p, lr=0.1)], [{"scheduler": own, "interval": "step"}])),
+            training_step,
+            automatic_optimization=False,
+        )
+        trainer.fit(module, batches(2))
         assert own.count == 0
         assert trainer.lr_scheduler_configs[0].scheduler is own
 
@@ -273,10 +275,9 @@ class TestValidationsWithinAnEpoch:
     def test_a_checkpoint_within_the_validation(self, tmp_path):
         """The resumed run validates again, and then steps, once."""
 
-        class Saves(Validated):
-            def on_validation_batch_end(self, outputs, batch, batch_idx):
-                if self.trainer.progress.batch == 2:
-                    self.trainer.save_checkpoint(tmp_path / "within.ckpt")
+        def on_validation_batch_end(self, outputs, batch, batch_idx):
+            if self.trainer.progress.batch == 2:
+                self.trainer.save_checkpoint(tmp_path / "within.ckpt")
 
         def fit(kind, **arguments):
             module = kind("step", 2)
@@ -284,4 +285,5 @@ class TestValidationsWithinAnEpoch:
             trainer.fit(module, batches(4), batches(1), **arguments)
             return module.read
 
-        assert fit(Saves) == fit(Validated, ckpt_path=tmp_path / "within.ckpt") == [(2.0, 2), (4.0, 4)]
+        assert fit(subclass(Validated, on_validation_batch_end)) == [(2.0, 2), (4.0, 4)]
+        assert fit(Validated, ckpt_path=tmp_path / "within.ckpt") == [(2.0, 2), (4.0, 4)]

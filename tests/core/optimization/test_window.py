@@ -7,7 +7,7 @@ import torch
 
 from lightlib.callbacks import GradientAccumulationScheduler
 from lightlib.core.optimization.window import Window
-from tests.runs.plain import Net, batches, quiet_trainer, same_weights, with_methods
+from tests.runs.plain import Net, batches, calling, quiet_trainer, same_weights, with_methods
 from tests.runs.resumable import SaveAtStep
 
 
@@ -40,16 +40,15 @@ class TestWindow:
     def test_a_weight_that_is_a_tensor_of_zero(self, weights):
         found = []
 
-        class Weighted(Net):
-            def training_step(self, batch, batch_idx):
-                weight = torch.tensor(weights[batch_idx])
-                return {"loss": super().training_step(batch, batch_idx) * weight, "weight": weight}
+        def training_step(self, batch, batch_idx):
+            weight = torch.tensor(weights[batch_idx])
+            return {"loss": Net.training_step(self, batch, batch_idx) * weight, "weight": weight}
 
-            def on_before_optimizer_step(self, optimizer):
-                found.append(gradient(self))
+        def on_before_optimizer_step(self, optimizer):
+            found.append(gradient(self))
 
         data = batches(2)
-        quiet_trainer(accumulate_grad_batches=2).fit(Weighted(), data)
+        quiet_trainer(accumulate_grad_batches=2).fit(with_methods(Net, training_step, on_before_optimizer_step), data)
         used = [gradient_of(Net(), batch) for batch, weight in zip(data, weights, strict=True) if weight]
         torch.testing.assert_close(found, used or [torch.zeros_like(found[0])])
 
@@ -67,15 +66,15 @@ class TestWindow:
     def test_another_accumulation_within_an_epoch_begins_with_the_next(self):
         zeroed = []
 
-        class Changing(Net):
-            def on_before_zero_grad(self, optimizer):
-                zeroed.append((self.trainer.current_epoch, self.trainer.progress.epoch_batch))
+        def on_before_zero_grad(self, optimizer):
+            zeroed.append((self.trainer.current_epoch, self.trainer.progress.epoch_batch))
 
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                if batch_idx == 2:
-                    self.trainer.accumulate_grad_batches = 2
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            if batch_idx == 2:
+                self.trainer.accumulate_grad_batches = 2
 
-        quiet_trainer(accumulate_grad_batches=3, max_epochs=2).fit(Changing(), batches(6))
+        module = with_methods(Net, on_before_zero_grad, on_train_batch_end)
+        quiet_trainer(accumulate_grad_batches=3, max_epochs=2).fit(module, batches(6))
         assert zeroed == [(0, 0), (0, 3), (1, 0), (1, 2), (1, 4)]
 
     def test_accumulation_of_a_schedule_after_a_resume_within_an_epoch(self, tmp_path):
@@ -102,17 +101,16 @@ class TestBrokenWindow:
     def test_gradients_of_a_broken_window_are_not_used(self):
         found, failing = [], [True]
 
-        class Failing(Net):
-            def training_step(self, batch, batch_idx):
-                if batch_idx == 1 and failing:
-                    failing.clear()
-                    raise ValueError("broken off")
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            if batch_idx == 1 and failing:
+                failing.clear()
+                raise ValueError("broken off")
 
-            def on_before_optimizer_step(self, optimizer):
-                found.append(gradient(self))
+        def on_before_optimizer_step(self, optimizer):
+            found.append(gradient(self))
 
-        net, trainer, data = Failing(), quiet_trainer(accumulate_grad_batches=2), batches(2)
+        module = calling(Net, training_step, on_before_optimizer_step)
+        net, trainer, data = module, quiet_trainer(accumulate_grad_batches=2), batches(2)
         with pytest.raises(ValueError, match="broken off"):
             trainer.fit(net, data)
         trainer.fit(net, data)

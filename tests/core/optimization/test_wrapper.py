@@ -126,16 +126,15 @@ class TestHandle:
         quiet_trainer().fit(Manual(before_step=during), batches(1))
 
     def test_a_schedule_can_be_built_on_it(self):
-        class Schedules(Manual):
-            def on_train_start(self):
-                self.schedule = StepLR(self.optimizers(), 1, gamma=0.5)
+        def on_train_start(self):
+            self.schedule = StepLR(self.optimizers(), 1, gamma=0.5)
 
-            def on_train_epoch_end(self):
-                self.schedule.step()
-                rates.append(self.optimizers().param_groups[0]["lr"])
+        def on_train_epoch_end(self):
+            self.schedule.step()
+            rates.append(self.optimizers().param_groups[0]["lr"])
 
         rates = []
-        quiet_trainer(max_epochs=2).fit(Schedules(), batches(1))
+        quiet_trainer(max_epochs=2).fit(with_methods(Manual, on_train_start, on_train_epoch_end), batches(1))
         assert rates == [0.05, 0.025]
 
     def test_one_or_a_list(self):
@@ -176,14 +175,14 @@ class TestHandle:
                 super().step(closure)
                 return "stepped"
 
-        class Steps(Manual):
-            def training_step(self, batch, batch_idx):
-                optimizer = self.optimizers()
-                self.manual_backward(self.loss(batch))
-                returned.append(optimizer.step())
+        def training_step(self, batch, batch_idx):
+            optimizer = self.optimizers()
+            self.manual_backward(self.loss(batch))
+            returned.append(optimizer.step())
 
         returned = []
-        quiet_trainer().fit(Steps(configure=lambda parameters: Telling(parameters, lr=0.1)), batches(1))
+        module = with_methods(Manual(configure=lambda parameters: Telling(parameters, lr=0.1)), training_step)
+        quiet_trainer().fit(module, batches(1))
         assert returned == ["stepped"]
 
     def test_one_that_no_run_made_steps_by_itself(self):

@@ -19,7 +19,7 @@ from lightlib.errors import CheckpointError, MisconfigurationException
 from tests.processes.ranks import ranks
 from tests.runs import plain
 from tests.runs.modules import LogsLoss, Seen
-from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights, with_methods
 from tests.runs.resumable import Everything, SaveAtStep, SavesEverywhere, fresh, loaders, run, trainer_for
 
 
@@ -292,32 +292,23 @@ class TestRegressions:
         assert found == expected
 
     def test_after_an_interrupted_validation(self, tmp_path):
-        class Dropping(Net):
-            interrupt = False
-            not_in_checkpoint = ("seen",)
-
-            def __init__(self):
-                super().__init__()
-                self.seen = []
-
+        def run(interrupt=False, **arguments):
             def training_step(self, batch, batch_idx):
                 x = torch.nn.functional.dropout(batch[0])
-                self.seen.append(x.sum().item())
+                seen.append(x.sum().item())
                 return self.net(x).mean()
 
             def validation_step(self, batch, batch_idx):
                 torch.rand(1)
-                if self.interrupt and batch_idx == 1 and self.current_epoch == 1:
+                if interrupt and batch_idx == 1 and self.current_epoch == 1:
                     os.kill(os.getpid(), signal.SIGINT)
 
-        def run(interrupt=False, **arguments):
             torch.manual_seed(3)
-            net = Dropping()
-            net.interrupt = interrupt
+            seen, net = [], with_methods(Net, training_step, validation_step)
             settings = {**QUIET, "enable_checkpointing": True, "max_epochs": 3, "default_root_dir": tmp_path}
             with pytest.raises(SystemExit) if interrupt else contextlib.nullcontext():
                 Trainer(**settings).fit(net, batches(4), batches(4), **arguments)
-            return net.seen
+            return seen
 
         whole, first = run(), run(interrupt=True)
         assert len(first) == 8

@@ -16,7 +16,18 @@ from lightlib.core.module.module import Module
 from lightlib.core.run.hooks import HOOKS, in_order, nothing, skip_if_any
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from tests.runs.bad_input import refused
-from tests.runs.plain import Net, Rows, batches, quiet_trainer, raising, same_weights, scheduled, subclass, with_methods
+from tests.runs.plain import (
+    Net,
+    Rows,
+    batches,
+    calling,
+    quiet_trainer,
+    raising,
+    same_weights,
+    scheduled,
+    subclass,
+    with_methods,
+)
 from tests.runs.recorder import DATAMODULE, LOADERS, MODULE, TRANSFER, Data, Evaluates, Recorder
 
 
@@ -160,18 +171,17 @@ class TestNewMoments:
     def test_on_fit_epoch_end_when_everything_of_the_epoch_is_done(self):
         seen = []
 
-        class Sees(Net):
-            def on_train_epoch_end(self):
-                seen.append(("train", self.current_epoch, rate(self)))
+        def on_train_epoch_end(self):
+            seen.append(("train", self.current_epoch, rate(self)))
 
-            def on_fit_epoch_end(self):
-                seen.append(("fit", self.current_epoch, rate(self)))
+        def on_fit_epoch_end(self):
+            seen.append(("fit", self.current_epoch, rate(self)))
 
         def rate(module):
             return module.optimizers().param_groups[0]["lr"]
 
         configure = scheduled(partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5), lr=1.0)
-        quiet_trainer(max_epochs=2).fit(Sees(configure), batches(1))
+        quiet_trainer(max_epochs=2).fit(with_methods(Net(configure), on_train_epoch_end, on_fit_epoch_end), batches(1))
         assert seen == [("train", 0, 1.0), ("fit", 1, 0.5), ("train", 1, 0.5), ("fit", 2, 0.25)]
 
     def test_on_fit_epoch_end_is_not_for_an_epoch_that_was_left(self):
@@ -193,19 +203,18 @@ class TestNewMoments:
     def test_on_substep_end_after_every_batch_without_a_step(self):
         seen = []
 
-        class Sees(Net):
-            def on_train_batch_end(self, outputs, batch, batch_idx):
-                seen.append(batch_idx)
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            seen.append(batch_idx)
 
-            def on_substep_end(self):
-                self.log("open", 1.0)
-                seen.append("open")
+        def on_substep_end(self):
+            self.log("open", 1.0)
+            seen.append("open")
 
-            def on_accumulation_end(self):
-                seen.append("closed")
+        def on_accumulation_end(self):
+            seen.append("closed")
 
         trainer = quiet_trainer(accumulate_grad_batches=3)
-        trainer.fit(Sees(), batches(5))
+        trainer.fit(with_methods(Net, on_train_batch_end, on_substep_end, on_accumulation_end), batches(5))
         assert seen == [0, "open", 1, "open", 2, "closed", 3, "open", 4, "closed"]
         assert "open" in trainer.callback_metrics
         assert "on_substep_end" in str(trainer.hooks)
@@ -245,15 +254,13 @@ class TestNewMoments:
     def test_on_log_gets_what_the_loggers_get(self):
         seen, logger = [], Rows()
 
-        class Sees(Net):
-            def training_step(self, batch, batch_idx):
-                self.log("batch", batch_idx, on_step=True, on_epoch=True)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.log("batch", batch_idx, on_step=True, on_epoch=True)
 
-            def on_log(self, metrics):
-                seen.append((self.global_step, dict(metrics)))
+        def on_log(self, metrics):
+            seen.append((self.global_step, dict(metrics)))
 
-        quiet_trainer(logger=logger, log_every_n_steps=2).fit(Sees(), batches(5))
+        quiet_trainer(logger=logger, log_every_n_steps=2).fit(calling(Net, training_step, on_log), batches(5))
         assert seen == logger.rows
         assert [(step, metrics["epoch"]) for step, metrics in seen] == [(2, 0), (4, 0), (5, 0)]
         assert [metrics.get("batch_step", metrics.get("batch_epoch")) for _, metrics in seen] == [1, 3, 2]
@@ -261,12 +268,12 @@ class TestNewMoments:
     def test_on_checkpoint_written_when_the_file_is_whole(self, tmp_path):
         seen = []
 
-        class Sees(Net):
-            def on_checkpoint_written(self, path):
-                seen.append((path, torch.load(path, weights_only=True)["global_step"]))
+        def on_checkpoint_written(self, path):
+            seen.append((path, torch.load(path, weights_only=True)["global_step"]))
 
         checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
-        quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True).fit(Sees(), batches(4))
+        module = with_methods(Net, on_checkpoint_written)
+        quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True).fit(module, batches(4))
         assert seen == [(str(tmp_path / f"epoch=0-step={n}.ckpt"), n) for n in (2, 4)]
 
 
@@ -416,13 +423,11 @@ class TestNone:
 
             on_load_checkpoint = configure_model
 
-        class Without(Loads):
-            configure_model = on_load_checkpoint = None
-
         trainer = quiet_trainer()
         trainer.fit(Net(), batches(1))
         trainer.save_checkpoint(tmp_path / "net.ckpt")
-        assert same_weights(Without.load_from_checkpoint(tmp_path / "net.ckpt"), trainer.lightning_module)
+        without = subclass(Loads, configure_model=None, on_load_checkpoint=None)
+        assert same_weights(without.load_from_checkpoint(tmp_path / "net.ckpt"), trainer.lightning_module)
 
 
 def _python_calls(callbacks, num_batches):

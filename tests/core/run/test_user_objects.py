@@ -17,7 +17,7 @@ from torchmetrics import CatMetric
 import lightlib as L
 from lightlib.loggers import Logger
 from tests.core.run.test_user_state import Net, case, check, data, run
-from tests.runs.plain import samples, subclass
+from tests.runs.plain import samples, subclass, with_methods
 
 
 # places that are saved
@@ -227,20 +227,18 @@ def test_hooks_that_training_registers_or_removes_are_reported(tmp_path):
 
 
 def test_hooks_that_are_there_in_the_end_as_at_the_start_are_not_reported(tmp_path):
-    class Renews(Net):
-        def on_train_start(self):
-            self.handle = self.head.register_forward_hook(self.same)
+    def on_train_start(self):
+        self.handle = self.head.register_forward_hook(self.same)
 
-        def on_train_epoch_start(self):
-            self.handle.remove()
-            self.handle = self.head.register_forward_hook(self.same)
+    def on_train_epoch_start(self):
+        self.handle.remove()
+        self.handle = self.head.register_forward_hook(self.same)
 
-        def same(self, module, inputs, output):
-            return output
+    def same(self, module, inputs, output):
+        return output
 
-        not_in_checkpoint = ("handle",)
-
-    check(case(Renews), tmp_path, stops=(2,))
+    renews = subclass(Net, on_train_start, on_train_epoch_start, same, not_in_checkpoint=("handle",))
+    check(case(renews), tmp_path, stops=(2,))
 
 
 # nothing that has not changed is reported
@@ -262,16 +260,16 @@ class Wrapper(nn.Module):
 
 
 def test_a_library_that_shares_its_configuration_gives_no_alarm(tmp_path):
-    class Wrapped(Net):
-        def __init__(self):
-            super().__init__()
-            self.head, self.kinds = Wrapper(self.head), []
+    def weight(self, loss):
+        self.kinds.append({Kind.LORA: Kind.LORA})
+        return loss * (1 + 0.01 * len(self.kinds))
 
-        def weight(self, loss):
-            self.kinds.append({Kind.LORA: Kind.LORA})
-            return loss * (1 + 0.01 * len(self.kinds))
+    def wrapped():
+        module = with_methods(Net, weight)
+        module.head, module.kinds = Wrapper(module.head), []
+        return module
 
-    check(case(Wrapped), tmp_path, stops=(2, 7))
+    check(case(wrapped), tmp_path, stops=(2, 7))
     saved = torch.load(tmp_path / "2.ckpt")["lightlib"]["user"]["values"]
     assert {place: list(values) for place, values in saved.items()} == {"module": ["kinds"]}
 
@@ -366,19 +364,18 @@ def test_an_object_that_raises_ends_no_run_wherever_it_is(kind, tmp_path):
 
 
 def test_a_metric_with_a_graph_is_held_at_a_validation(tmp_path):
-    class Metric(Net):
-        def __init__(self):
-            super().__init__()
-            self.values = CatMetric()
+    def weight(self, loss):
+        self.values.update(loss)
+        return loss * (1 + self.values.compute().detach().mean())
 
-        def weight(self, loss):
-            self.values.update(loss)
-            return loss * (1 + self.values.compute().detach().mean())
+    def validation_step(self, batch, batch_idx):
+        self.log("loss", self.head(self.backbone(batch[0])).mean())
 
-        def validation_step(self, batch, batch_idx):
-            self.log("loss", self.head(self.backbone(batch[0])).mean())
+    def make():
+        module = with_methods(Net, weight, validation_step)
+        module.values = CatMetric()
+        return module, (data(shuffle=True), data(8)), [], {"val_check_interval": 2}
 
-    make = lambda: (Metric(), (data(shuffle=True), data(8)), [], {"val_check_interval": 2})  # noqa: E731
     check(make, tmp_path, stops=(2, 3))
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
-from tests.runs.plain import QUIET, samples
+from tests.runs.plain import QUIET, samples, subclass, with_methods
 
 
 class Stop(Exception):
@@ -468,16 +468,16 @@ def test_what_a_validation_found_and_hyperparameters_that_change(tmp_path):
 
 
 def test_what_on_train_start_sets_is_not_saved_unless_training_changes_it(tmp_path):
-    class Starts(Net):
-        def on_train_start(self):
-            self.places, self.steps = self.trainer.world_size, 0
+    def on_train_start(self):
+        self.places, self.steps = self.trainer.world_size, 0
 
-        def weight(self, loss):
-            self.steps += 1
-            return loss * self.places / self.steps
+    def weight(self, loss):
+        self.steps += 1
+        return loss * self.places / self.steps
 
-    check(case(Starts), tmp_path)
-    run(case(Starts), str(tmp_path / "one.ckpt"), 2)
+    starts = subclass(Net, on_train_start, weight)
+    check(case(starts), tmp_path)
+    run(case(starts), str(tmp_path / "one.ckpt"), 2)
     saved = torch.load(tmp_path / "one.ckpt")["lightlib"]["user"]
     assert saved["values"]["module"] == {"steps": {"value": 2, "same": False}}
 
@@ -574,14 +574,11 @@ def test_a_program_that_has_changed_is_told_what_it_cannot_take(tmp_path):
 
 
 def test_on_checkpoint_written_is_told_what_it_changes_too_late(tmp_path):
-    class Late(Net):
-        written = 0
-
-        def on_checkpoint_written(self, path):
-            self.written += 1
+    def on_checkpoint_written(self, path):
+        self.written += 1
 
     with pytest.warns(L.report.PossibleUserWarning, match=r"module.written: on_checkpoint_written changes it, after"):
-        run(case(Late), str(tmp_path / "one.ckpt"), 2)
+        run(case(subclass(Net, on_checkpoint_written, written=0)), str(tmp_path / "one.ckpt"), 2)
 
 
 class Caches(Dataset):
@@ -722,20 +719,20 @@ def test_a_run_that_is_stopped_twice_in_one_epoch_and_whose_sampler_keeps_the_lo
 
 
 def test_a_forged_object_within_a_list_gets_no_method(tmp_path):
-    class Holds(Net):
-        def __init__(self):
-            super().__init__()
-            self.memories = [Memory()]
+    def weight(self, loss):
+        self.memories[0].items.append(1)
+        return loss
 
-        def weight(self, loss):
-            self.memories[0].items.append(1)
-            return loss
+    def holds():
+        module = with_methods(Net, weight)
+        module.memories = [Memory()]
+        return module
 
     path = tmp_path / "one.ckpt"
-    run(case(Holds), str(path), 2)
+    run(case(holds), str(path), 2)
     content = torch.load(path)
     (held,) = content["lightlib"]["user"]["values"]["module"]["memories"]["value"]
     held["object"]["__len__"] = 3
     torch.save(content, path)
     with pytest.warns(L.report.LightlibWarning, match="module.memories: Memory has a method or property of this name"):
-        run(case(Holds, max_steps=3), ckpt_path=str(path))
+        run(case(holds, max_steps=3), ckpt_path=str(path))

@@ -16,7 +16,7 @@ from lightlib.core.resume.step_sizes import keeps
 from lightlib.core.setup.batch_sizes import accumulation_of, largest_batch
 from lightlib.data import sharding
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples, subclass
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples, subclass, with_methods
 
 
 class Sizes(Net):
@@ -135,12 +135,12 @@ def test_the_batch_of_a_process(wanted, processes, size):
 
 @pytest.mark.parametrize(("wanted", "size"), [(64, 32), (65, 32)])
 def test_per_device_batch_size_in_train_dataloader(monkeypatch, wanted, size):
-    class OnTwo(Sizes):
-        def train_dataloader(self):
-            self.read = self.trainer.per_device_batch_size
-            return loader(2 * self.read, self.read)
+    def train_dataloader(self):
+        self.read = self.trainer.per_device_batch_size
+        return loader(2 * self.read, self.read)
 
-    module, trainer = OnTwo(), quiet_trainer(limit_val_batches=0, global_batch_size=wanted, max_epochs=1)
+    module = with_methods(Sizes, train_dataloader)
+    trainer = quiet_trainer(limit_val_batches=0, global_batch_size=wanted, max_epochs=1)
     monkeypatch.setattr(trainer.strategy, "data_size", 2)  # the second process is not needed for the numbers
     assert trainer.per_device_batch_size == size
     if wanted == 64:

@@ -53,21 +53,21 @@ class TestTorchsFlags:
         assert torch.backends.cudnn.benchmark == value
 
     def test_detect_anomaly_in_fit_alone(self):
-        class Bad(Steps):
-            def training_step(self, batch, batch_idx):
-                seen.append(torch.is_anomaly_enabled())
-                return super().training_step(batch, batch_idx) * torch.tensor(math.nan).sqrt()
+        def training_step(self, batch, batch_idx):
+            seen.append(torch.is_anomaly_enabled())
+            return Steps.training_step(self, batch, batch_idx) * torch.tensor(math.nan).sqrt()
 
-            def predict_step(self, batch):
-                seen.append(torch.is_anomaly_enabled())
+        def predict_step(self, batch):
+            seen.append(torch.is_anomaly_enabled())
 
+        bad = with_methods(Steps, training_step, predict_step)
         seen, trainer = [], quiet_trainer(detect_anomaly=True, limit_val_batches=0)
         with (
             pytest.warns(UserWarning, match="(?i)anomaly|traceback"),
             pytest.raises(RuntimeError, match="returned nan values"),
         ):
-            trainer.fit(Bad(), batches(1))
-        trainer.predict(Bad(), batches(1))
+            trainer.fit(bad, batches(1))
+        trainer.predict(bad, batches(1))
         assert seen == [True, False]
         assert not torch.is_anomaly_enabled()
 

@@ -55,13 +55,12 @@ class TestValues:
         assert trainer.callback_metrics["v"].shape == ()
 
     def test_a_batch_without_a_clear_size(self):
-        class Logs(Base):
-            def training_step(self, batch, batch_idx):
-                self.log("v", 1.0, on_epoch=True)
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.log("v", 1.0, on_epoch=True)
+            return Base.training_step(self, batch, batch_idx)
 
-            def train_dataloader(self):
-                return [{"x": torch.ones(3), "y": torch.ones(2)}]
+        def train_dataloader(self):
+            return [{"x": torch.ones(3), "y": torch.ones(2)}]
 
         with pytest.warns(PossibleUserWarning, match=r"first dimensions differ \(3 and 2\)"):
-            run(Logs(), limit_val_batches=0)
+            run(with_methods(Base, training_step, train_dataloader), limit_val_batches=0)

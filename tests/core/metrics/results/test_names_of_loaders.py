@@ -16,7 +16,7 @@ from lightlib.core.metrics.results import exact_tensor, to_floats
 from lightlib.errors import LoggingError
 from lightlib.loggers import CSVLogger
 from lightlib.report import PossibleUserWarning
-from tests.runs.plain import Net, batches, quiet_trainer, with_methods
+from tests.runs.plain import Net, batches, quiet_trainer, subclass, with_methods
 
 FIRST, SECOND = torch.arange(8.0), torch.arange(5.0) + 100
 REDUCTIONS = {
@@ -97,12 +97,11 @@ def test_only_the_loaders_that_log_it_have_it():
     assert second == {"v": expected, "each/dataloader_idx_1": expected}
 
 
-class InTwoHooks(Net):
-    def validation_step(self, batch, batch_idx):
-        self.log("v", 1.0)
-
-    def on_validation_epoch_end(self):
-        self.log("v", 5.0)
+InTwoHooks = subclass(
+    Net,
+    validation_step=lambda self, batch, batch_idx: self.log("v", 1.0),
+    on_validation_epoch_end=lambda self: self.log("v", 5.0),
+)
 
 
 class LogsToo(Callback):
@@ -124,21 +123,21 @@ def test_one_name_in_two_hooks_is_a_warning(module, callbacks, second, value):
 
 
 def test_names_that_do_not_meet_are_no_warning():
-    class Both(Net):
-        def training_step(self, batch, batch_idx):
-            loss = super().training_step(batch, batch_idx)
-            self.log("loss", loss, on_step=True, on_epoch=False)
-            return loss
+    def training_step(self, batch, batch_idx):
+        loss = Net.training_step(self, batch, batch_idx)
+        self.log("loss", loss, on_step=True, on_epoch=False)
+        return loss
 
-        def on_train_epoch_end(self):
-            self.log("loss_of_epoch", 1.0)
+    def on_train_epoch_end(self):
+        self.log("loss_of_epoch", 1.0)
 
-        def validation_step(self, batch, batch_idx):
-            self.log("loss", 2.0)
+    def validation_step(self, batch, batch_idx):
+        self.log("loss", 2.0)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        quiet_trainer(max_epochs=2).fit(Both(), batches(2), loaders()[0])
+        module = with_methods(Net, training_step, on_train_epoch_end, validation_step)
+        quiet_trainer(max_epochs=2).fit(module, batches(2), loaders()[0])
 
 
 # exact numbers

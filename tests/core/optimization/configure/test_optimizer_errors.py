@@ -391,13 +391,12 @@ def test_a_scheduler_that_needs_an_argument_is_stepped_by_the_module_itself():
         def step(self, epoch):
             epochs.append(epoch)
 
-    class Own(Net):
-        def configure_optimizers(self):
-            optimizer = SGD(self.parameters(), lr=0.1)
-            return [optimizer], [Steps(optimizer)]
+    def configure_optimizers(self):
+        optimizer = SGD(self.parameters(), lr=0.1)
+        return [optimizer], [Steps(optimizer)]
 
-        def lr_scheduler_step(self, scheduler, metric):
-            scheduler.step(self.current_epoch + 1)
+    def lr_scheduler_step(self, scheduler, metric):
+        scheduler.step(self.current_epoch + 1)
 
-    trainer(max_epochs=2).fit(Own(), loader())
+    trainer(max_epochs=2).fit(with_methods(Net, configure_optimizers, lr_scheduler_step), loader())
     assert epochs == [1, 2]

@@ -118,22 +118,19 @@ def test_the_gradient_of_an_output_that_is_no_loss():
 
 @pytest.mark.parametrize("retain", [True, False])
 def test_a_second_backward_needs_the_graph(retain):
-    class Twice(Net):
-        automatic_optimization = False
+    def training_step(self, batch, batch_idx):
+        loss = self.loss(batch)
+        self.manual_backward(loss, retain_graph=retain)
+        self.manual_backward(loss)
+        found.append([p.grad for p in self.parameters()])
+        self.optimizers().step()
 
-        def training_step(self, batch, batch_idx):
-            loss = self.loss(batch)
-            self.manual_backward(loss, retain_graph=retain)
-            self.manual_backward(loss)
-            found.append([p.grad for p in self.parameters()])
-            self.optimizers().step()
-
-    found, data = [], batches(1)
+    found, data, twice = [], batches(1), with_methods(Net, training_step, automatic_optimization=False)
     if not retain:
         with pytest.raises(RuntimeError, match="backward through the graph a second time"):
-            quiet_trainer().fit(Twice(), data)
+            quiet_trainer().fit(twice, data)
         return
-    quiet_trainer().fit(Twice(), data)
+    quiet_trainer().fit(twice, data)
     net = network()
     (2 * cross_entropy(net(data[0][0]), data[0][1])).backward()
     for ours, theirs in zip(found[0], net.parameters(), strict=True):

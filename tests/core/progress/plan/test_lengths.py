@@ -87,12 +87,12 @@ def test_validations(arguments, expected):
 def test_a_stop_is_validated_at_the_end():
     at = []
 
-    class Stops(Steps):
-        def on_train_batch_end(self, *args):
-            self.trainer.should_stop = self.trainer.global_step == 3
+    def on_train_batch_end(self, *args):
+        self.trainer.should_stop = self.trainer.global_step == 3
 
-        def on_validation_start(self):
-            at.append(self.trainer.global_step)
+    def on_validation_start(self):
+        at.append(self.trainer.global_step)
 
-    quiet_trainer(max_epochs=9, check_val_every_n_epoch=5, val_check_at_end=True).fit(Stops(), batches(2), batches(1))
+    module = with_methods(Steps, on_train_batch_end, on_validation_start)
+    quiet_trainer(max_epochs=9, check_val_every_n_epoch=5, val_check_at_end=True).fit(module, batches(2), batches(1))
     assert at == [3]

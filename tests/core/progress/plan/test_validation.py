@@ -10,7 +10,7 @@ from lightlib import conventions
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from lightlib_lightning.order import LIGHTNING
-from tests.runs.plain import Net, Unsized, batches, quiet_trainer
+from tests.runs.plain import Net, Unsized, batches, calling, quiet_trainer
 from tests.runs.steps import Steps, on
 
 
@@ -195,13 +195,12 @@ def test_without_validation_there_is_none():
 def test_an_override_that_asks_the_base_class_goes_back_to_training_mode():
     modes = []
 
-    class Asks(Steps):
-        def on_validation_model_train(self):
-            super().on_validation_model_train()
+    def on_validation_model_train(self):
+        Steps.on_validation_model_train(self)
 
-        def training_step(self, batch, batch_idx):
-            modes.append(self.net.training)
-            return super().training_step(batch, batch_idx)
+    def training_step(self, batch, batch_idx):
+        modes.append(self.net.training)
 
-    quiet_trainer(val_check_interval=1, num_sanity_val_steps=1).fit(Asks(), batches(3), batches(1))
+    module = calling(Steps, on_validation_model_train, training_step)
+    quiet_trainer(val_check_interval=1, num_sanity_val_steps=1).fit(module, batches(3), batches(1))
     assert modes == [True, True, True]

@@ -17,6 +17,7 @@ from lightlib.callbacks import ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.runs.bad_input import Net, loader, refused, trainer, with_methods
+from tests.runs.plain import subclass
 
 BROKEN = CheckpointError
 WHOLE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
@@ -283,14 +284,11 @@ class TestCode:
             run.save_checkpoint("a.ckpt", weights_only=True)  # nothing resumes from it
 
     def test_a_run_that_trusts_its_files_writes_objects(self):
-        class Given(Net):
-            def on_save_checkpoint(self, checkpoint):
-                checkpoint["mine"] = Stranger()
-
+        given = subclass(Net, on_save_checkpoint=lambda self, checkpoint: checkpoint.update(mine=Stranger()))
         run = trainer()
-        run.fit(Given(), loader(), weights_only=False)
+        run.fit(given(), loader(), weights_only=False)
         run.save_checkpoint("a.ckpt")
-        trainer(max_epochs=2).fit(Given(), loader(), ckpt_path="a.ckpt", weights_only=False)
+        trainer(max_epochs=2).fit(given(), loader(), ckpt_path="a.ckpt", weights_only=False)
 
 
 class TestFit:

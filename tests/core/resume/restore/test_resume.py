@@ -109,19 +109,17 @@ class TestEveryStep:
             together = [loaders(n=12)[0], loaders(n=20)[0]]
             return CombinedLoader(together, mode), loaders()[1]
 
-        class Both(Everything):
-            def training_step(self, batch, batch_idx):
-                if isinstance(batch[0], torch.Tensor):
-                    return super().training_step(batch, batch_idx)
-                pairs = zip(*batch, strict=True)
-                return super().training_step([torch.cat(parts) for parts in pairs], batch_idx)
+        def training_step(self, batch, batch_idx):
+            if not isinstance(batch[0], torch.Tensor):
+                batch = [torch.cat(parts) for parts in zip(*batch, strict=True)]
+            return Everything.training_step(self, batch, batch_idx)
 
-        saves = SavesEverywhere(tmp_path)
+        both, saves = subclass(Everything, training_step), SavesEverywhere(tmp_path)
         torch.manual_seed(1)
-        whole, trainer = run(Both(), trainer_for(saves), data())
+        whole, trainer = run(both(), trainer_for(saves), data())
         for step, rows in saves.rows.items():
             torch.manual_seed(99)
-            module, again = run(Both(), trainer_for(), data(), tmp_path / f"{step}.ckpt", seed=5)
+            module, again = run(both(), trainer_for(), data(), tmp_path / f"{step}.ckpt", seed=5)
             assert same_weights(module, whole), f"resumed after step {step}"
             assert again.logger.rows == trainer.logger.rows[rows:]
 
@@ -140,28 +138,27 @@ class TestEveryStep:
     def test_what_was_logged_before_and_waits_for_the_loggers(self, tmp_path):
         """A value of one batch is handed over two steps later; one of an earlier epoch is read at the end."""
 
-        class Sparse(Everything):
-            def training_step(self, batch, batch_idx):
-                if batch_idx == 1:
-                    self.accuracy(self.net(batch[0]), batch[1])
-                    self.log("rare", 7.1, prog_bar=True)
-                    self.log("rare_metric", self.accuracy)
-                return self.loss(batch)
+        def training_step(self, batch, batch_idx):
+            if batch_idx == 1:
+                self.accuracy(self.net(batch[0]), batch[1])
+                self.log("rare", 7.1, prog_bar=True)
+                self.log("rare_metric", self.accuracy)
+            return self.loss(batch)
 
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.02)
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.02)
 
         def numbers(trainer):
             tensors = {**trainer.logged_metrics, **trainer.callback_metrics}
             return {name: value.item() for name, value in tensors.items()}, trainer.progress_bar_metrics
 
         arguments = {"log_every_n_steps": 4, "val_check_interval": 1.0, "check_val_every_n_epoch": 2, "max_epochs": 3}
-        saves = SavesEverywhere(tmp_path)
-        _, trainer = run(Sparse(), trainer_for(saves, **arguments), loaders())
+        sparse, saves = subclass(Everything, training_step, configure_optimizers), SavesEverywhere(tmp_path)
+        _, trainer = run(sparse(), trainer_for(saves, **arguments), loaders())
         assert {"rare", "rare_metric"} <= set(trainer.logger.rows[0][1])
         assert trainer.progress_bar_metrics == {"rare": 7.1}
         for step in (2, 3, 15):
-            _, again = run(Sparse(), trainer_for(**arguments), loaders(), tmp_path / f"{step}.ckpt", seed=5)
+            _, again = run(sparse(), trainer_for(**arguments), loaders(), tmp_path / f"{step}.ckpt", seed=5)
             assert again.logger.rows == trainer.logger.rows[saves.rows[step] :], f"resumed after step {step}"
             assert numbers(again) == numbers(trainer), f"resumed after step {step}"
 
@@ -177,9 +174,8 @@ class TestEveryStep:
             seeded = [{}, {"generator": torch.Generator().manual_seed(4)}]
             return [loader(20, shuffle=True, **seeded[own]), loader(20, shuffle=True, **seeded[1])], loaders()[1]
 
-        class Two(Everything):
-            def training_step(self, batch, batch_idx):
-                return sum(super(Two, self).training_step(one, batch_idx) for one in batch)
+        def training_step(self, batch, batch_idx):
+            return sum(Everything.training_step(self, one, batch_idx) for one in batch)
 
         class Begun(Callback):
             def __init__(self):
@@ -188,11 +184,12 @@ class TestEveryStep:
             def on_train_epoch_start(self, trainer, pl_module):
                 self.epochs.append(trainer.current_epoch)
 
+        two = subclass(Everything, training_step)
         torch.manual_seed(1)
-        whole, trainer = run(Two(), trainer_for(Saves()), data())
+        whole, trainer = run(two(), trainer_for(Saves()), data())
         for epoch in (0, 1):
             begun = Begun()
-            module, _ = run(Two(), trainer_for(begun), data(), tmp_path / f"{epoch}.ckpt", seed=5)
+            module, _ = run(two(), trainer_for(begun), data(), tmp_path / f"{epoch}.ckpt", seed=5)
             assert same_weights(module, whole), f"resumed in epoch {epoch}"
             assert begun.epochs == list(range(epoch + 1, trainer.current_epoch)), "the hook ran twice"
 
@@ -226,18 +223,17 @@ class TestEveryStep:
     def test_with_loaders_that_are_made_anew(self, tmp_path):
         """Every second epoch another data set, which depends on the epoch."""
 
-        class Reloads(Everything):
-            def train_dataloader(self):
-                seen.append(self.current_epoch)
-                x, y = samples(12, seed=self.current_epoch)
-                return DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True)
+        def train_dataloader(self):
+            seen.append(self.current_epoch)
+            x, y = samples(12, seed=self.current_epoch)
+            return DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True)
 
         arguments = {"max_epochs": 5, "reload_dataloaders_every_n_epochs": 2, "limit_val_batches": 0}
-        seen, saves = [], SavesEverywhere(tmp_path)
-        whole, trainer = run(Reloads(), trainer_for(saves, **arguments), ())
+        reloads, seen, saves = subclass(Everything, train_dataloader), [], SavesEverywhere(tmp_path)
+        whole, trainer = run(reloads(), trainer_for(saves, **arguments), ())
         assert seen == [0, 2, 4]
         for step in (1, 3, 7, 13):
-            module, again = run(Reloads(), trainer_for(**arguments), (), tmp_path / f"{step}.ckpt", seed=5)
+            module, again = run(reloads(), trainer_for(**arguments), (), tmp_path / f"{step}.ckpt", seed=5)
             assert same_weights(module, whole), f"resumed after step {step}"
             assert again.logger.rows == trainer.logger.rows[saves.rows[step] :]
 
@@ -259,19 +255,17 @@ class TestEveryStep:
         check_every_step(tmp_path, lambda: (Unsized(batches(7)), loaders()[1]), accumulate_grad_batches=2)
 
     def test_with_several_loaders(self, tmp_path):
-        class Two(Everything):
-            def training_step(self, batch, batch_idx):
-                first = super().training_step(batch["a"], batch_idx)
-                return first + super().training_step(batch["b"], batch_idx)
+        def training_step(self, batch, batch_idx):
+            return sum(Everything.training_step(self, batch[name], batch_idx) for name in ("a", "b"))
 
         def data():
             return {"a": loader(20, shuffle=True), "b": loader(10, shuffle=True)}, loaders()[1]
 
-        saves = SavesEverywhere(tmp_path)
+        two, saves = subclass(Everything, training_step), SavesEverywhere(tmp_path)
         torch.manual_seed(1)
-        whole, trainer = run(Two(), trainer_for(saves), data())
+        whole, trainer = run(two(), trainer_for(saves), data())
         for step, rows in saves.rows.items():
-            module, again = run(Two(), trainer_for(), data(), tmp_path / f"{step}.ckpt", seed=5)
+            module, again = run(two(), trainer_for(), data(), tmp_path / f"{step}.ckpt", seed=5)
             assert same_weights(module, whole), f"resumed after step {step}"
             assert again.logger.rows == trainer.logger.rows[rows:]
 
@@ -295,20 +289,18 @@ class TestOtherWaysToOptimize:
         self.check(tmp_path, lambda: Net(dropout=0.2), plugins=MixedPrecision("16-mixed", scaler=settings))
 
     def test_manual(self, tmp_path):
-        class Manual(Net):
-            automatic_optimization = False
+        def training_step(self, batch, batch_idx):
+            one, other = self.optimizers()
+            optimizer = one if batch_idx % 2 else other
+            optimizer.zero_grad()
+            self.manual_backward(Net.training_step(self, batch, batch_idx))
+            optimizer.step()
 
-            def training_step(self, batch, batch_idx):
-                one, other = self.optimizers()
-                optimizer = one if batch_idx % 2 else other
-                optimizer.zero_grad()
-                self.manual_backward(super().training_step(batch, batch_idx))
-                optimizer.step()
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.net[0].parameters()), torch.optim.Adam(self.net[3].parameters())
 
-            def configure_optimizers(self):
-                return torch.optim.Adam(self.net[0].parameters()), torch.optim.Adam(self.net[3].parameters())
-
-        self.check(tmp_path, lambda: Manual(dropout=0.2))
+        by_hand = subclass(Net, training_step, configure_optimizers, automatic_optimization=False)
+        self.check(tmp_path, lambda: by_hand(dropout=0.2))
 
     def test_lbfgs(self, tmp_path):
         self.check(tmp_path, lambda: Net(lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3), dropout=0.2))

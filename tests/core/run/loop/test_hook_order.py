@@ -196,9 +196,8 @@ def test_an_optimizer_that_is_given_a_closure_sees_the_same_order():
 
 
 def test_manual_optimization():
-    class Two(Manual):
-        def configure_optimizers(self):
-            return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
+    def configure_optimizers(self):
+        return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
 
     step = """
         A B M on_before_backward
@@ -206,7 +205,7 @@ def test_manual_optimization():
         A B M on_after_backward
         A B M on_before_optimizer_step
     """
-    assert training(Recorder(BEFORE), Two, 1) == lines_of(f"""
+    assert training(Recorder(BEFORE), subclass(Manual, configure_optimizers), 1) == lines_of(f"""
         A B M on_train_batch_start
         M training_step
         {step}

@@ -388,15 +388,14 @@ class TestOverridden:
             def load_state_dict(self, state):
                 self.calls = state["calls"]
 
-        class Own(Net):
-            def configure_optimizers(self):
-                optimizer = torch.optim.SGD(self.parameters(), lr=0.2)
-                return [optimizer], [{"scheduler": Halves(optimizer), "interval": "step", "frequency": 2}]
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.2)
+            return [optimizer], [{"scheduler": Halves(optimizer), "interval": "step", "frequency": 2}]
 
-            def lr_scheduler_step(self, scheduler, metric):
-                scheduler.step(calls=scheduler.calls + 1)
+        def lr_scheduler_step(self, scheduler, metric):
+            scheduler.step(calls=scheduler.calls + 1)
 
-        data, module = batches(7), Own()
+        data, module = batches(7), with_methods(Net, configure_optimizers, lr_scheduler_step)
         quiet_trainer().fit(module, data)
         net = network()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.2)
@@ -490,16 +489,15 @@ class TestOverridden:
         assert same_weights(module.net, net)
 
     def test_hooks_may_change_gradients_before_the_step(self):
-        class Noise(Net):
-            def on_after_backward(self):
-                for p in self.parameters():
-                    p.grad.add_(0.01)
+        def on_after_backward(self):
+            for p in self.parameters():
+                p.grad.add_(0.01)
 
-            def on_before_optimizer_step(self, optimizer):
-                for p in self.parameters():
-                    p.grad.mul_(2)
+        def on_before_optimizer_step(self, optimizer):
+            for p in self.parameters():
+                p.grad.mul_(2)
 
-        data, module = batches(6), Noise()
+        data, module = batches(6), with_methods(Net, on_after_backward, on_before_optimizer_step)
         quiet_trainer(accumulate_grad_batches=2, gradient_clip_val=0.5).fit(module, data)
         net = network()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

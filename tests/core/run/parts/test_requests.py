@@ -343,17 +343,16 @@ class TestEvents:
     def test_it_reaches_those_that_define_it_by_priority_and_then_the_module(self):
         calls = []
 
-        class Hears(Net):
-            def on_beep(self, pitch, loud=False):
-                calls.append(("module", pitch, loud))
-                self.log("pitch", float(pitch), on_step=False, on_epoch=True)
+        def on_beep(self, pitch, loud=False):
+            calls.append(("module", pitch, loud))
+            self.log("pitch", float(pitch), on_step=False, on_epoch=True)
 
-            def on_train_batch_end(self, output, batch, i):
-                self.trainer.call_event("on_beep", pitch=i, loud=True)
-                self.trainer.call_event("on_silence", pitch=i)
+        def on_train_batch_end(self, output, batch, i):
+            self.trainer.call_event("on_beep", pitch=i, loud=True)
+            self.trainer.call_event("on_silence", pitch=i)
 
         trainer = quiet_trainer(callbacks=[self.Deaf(), self.Counts(calls, "second"), self.First(calls, "first")])
-        trainer.fit(Hears(), batches(2))
+        trainer.fit(with_methods(Net, on_beep, on_train_batch_end), batches(2))
         each = ["first", "second", "module"]
         assert calls == [(name, i, True) for i in range(2) for name in each]
         assert trainer.callback_metrics["pitch"] == 0.5

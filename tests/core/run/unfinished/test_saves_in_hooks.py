@@ -314,22 +314,21 @@ def test_gradients_that_a_step_has_used_are_not_stored(tmp_path):
 
 
 def test_gradients_that_optimizer_zero_grad_keeps(tmp_path):
-    class Keeps(Everything):
-        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
-            optimizer_closure()
-            if self.trainer.progress.batch % 3 == 2:
-                optimizer.step()
+    def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+        optimizer_closure()
+        if self.trainer.progress.batch % 3 == 2:
+            optimizer.step()
 
-        def optimizer_zero_grad(self, epoch, batch_idx, optimizer):
-            if self.trainer.progress.batch % 3 == 0:
-                optimizer.zero_grad()
+    def optimizer_zero_grad(self, epoch, batch_idx, optimizer):
+        if self.trainer.progress.batch % 3 == 0:
+            optimizer.zero_grad()
 
-        def configure_optimizers(self):
-            return torch.optim.AdamW(self.parameters(), lr=0.02)
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.02)
 
     def made(seed):
         torch.manual_seed(seed)
-        return Keeps()
+        return with_methods(Everything, optimizer_step, optimizer_zero_grad, configure_optimizers)
 
     saves = saves_in("on_train_batch_end", tmp_path / "a.ckpt", 5)
     complete, _ = run(made(1), trainer_for(saves), data())

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.core.setup.loaders import explain_batch, serve
 from lightlib.errors import MisconfigurationException
-from tests.runs.plain import Net, calling, quiet_trainer, samples
+from tests.runs.plain import Net, calling, quiet_trainer, samples, with_methods
 
 DATA = TensorDataset(*samples(8))
 BATCH = "The data are a TensorDataset, which lightlib serves in batches of 32: a batch is a list of 2: "
@@ -45,11 +45,9 @@ class TestSaid:
 
     @pytest.mark.parametrize("sanity", [0, 1])
     def test_in_validation(self, sanity):
-        class Validates(Expects):
-            training_step = Net.training_step
-
+        module = with_methods(Expects, training_step=Net.training_step)
         with pytest.raises(TypeError) as caught:
-            quiet_trainer(num_sanity_val_steps=sanity).fit(Validates(), DATA, DATA)
+            quiet_trainer(num_sanity_val_steps=sanity).fit(module, DATA, DATA)
         assert notes(caught.value) == [BATCH + SHAPES + FIX]
 
     def test_of_other_batches(self):

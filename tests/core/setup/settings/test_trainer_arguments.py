@@ -131,15 +131,14 @@ class TestFastDevRun:
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
     def test_code_that_uses_the_logger_runs(self, tmp_path):
-        class Draws(Net):
-            def training_step(self, batch, batch_idx):
-                self.logger.experiment.add_scalar("x", 1)
-                self.logger.log_metrics({"x": 1})
-                return super().training_step(batch, batch_idx)
+        def training_step(self, batch, batch_idx):
+            self.logger.experiment.add_scalar("x", 1)
+            self.logger.log_metrics({"x": 1})
 
         quiet = {name: value for name, value in QUIET.items() if name not in ("logger", "enable_checkpointing")}
         for logger in (True, CSVLogger(tmp_path)):
-            Trainer(fast_dev_run=True, logger=logger, default_root_dir=tmp_path, **quiet).fit(Draws(), batches(1))
+            module = calling(Net, training_step)
+            Trainer(fast_dev_run=True, logger=logger, default_root_dir=tmp_path, **quiet).fit(module, batches(1))
         assert os.listdir(tmp_path) == []
 
     def test_without_a_logger_there_is_none(self):
@@ -336,16 +335,14 @@ class TestEstimatedSteps:
     def test_in_configure_optimizers_and_later(self, arguments, data, steps):
         seen = []
 
-        class Asks(Net):
-            def configure_optimizers(self):
-                seen.append(self.trainer.estimated_stepping_batches)
-                return super().configure_optimizers()
+        def configure_optimizers(self):
+            seen.append(self.trainer.estimated_stepping_batches)
 
-            def on_train_start(self):
-                seen.append(self.trainer.estimated_stepping_batches)
+        def on_train_start(self):
+            seen.append(self.trainer.estimated_stepping_batches)
 
         trainer = quiet_trainer(**arguments)
-        trainer.fit(Asks(), data)
+        trainer.fit(calling(Net, configure_optimizers, on_train_start), data)
         assert [*seen, trainer.estimated_stepping_batches] == [steps] * 3
 
     def test_without_a_limit(self):
