@@ -160,10 +160,6 @@ class TestForms:
         assert "Expected:" in str(error.value)
         assert "Fix:" in str(error.value)
 
-    def test_an_iterator_lasts_for_one_epoch(self):
-        with pytest.raises(MisconfigurationException, match="gave no batch in epoch 1"):
-            read(iter(batches(2)), max_epochs=2)
-
 
 class TestLength:
     """Whether a batch is the last one is known before it runs."""
@@ -230,16 +226,6 @@ class TestLength:
             list(Joined(Sized(), batch_size=4))
         trainer, module = read(Joined(Sized(), batch_size=4), max_epochs=2)
         assert (trainer.global_step, len(module.seen)) == (6, 6)
-
-    def test_limits_of_a_loader_without_length(self):
-        with pytest.raises(MisconfigurationException, match=r"limit_train_batches=0.5 is a fraction, but .* no length"):
-            read(Unsized(batches(3)), limit_train_batches=0.5)
-
-    def test_a_limit_that_leaves_nothing(self):
-        with pytest.raises(
-            MisconfigurationException, match=r"limit_train_batches=0.1 of 3 training batches leaves none"
-        ):
-            read(batches(3), limit_train_batches=0.1)
 
 
 class CountsIterators(Unsized):
@@ -336,10 +322,11 @@ class TestIterators:
 
 class TestSettings:
     def test_overfit_batches_takes_the_same_batches_in_the_data_sets_order(self):
-        module = Reads()
+        module, data = Reads(), DataLoader(Sized(), batch_size=3, shuffle=True)
         trainer = quiet_trainer(overfit_batches=2, max_epochs=2)
         with pytest.warns(UserWarning, match="overfit_batches: the training loader shuffles"):
-            trainer.fit(module, DataLoader(Sized(), batch_size=3, shuffle=True), DataLoader(Sized(), batch_size=3))
+            trainer.fit(module, data, DataLoader(Sized(), batch_size=3))
+        assert type(data.sampler).__name__ == "RandomSampler"  # the user's loader is as it was
         assert [batch.tolist() for batch in module.seen] == [[0, 1, 2], [3, 4, 5]] * 2
         assert [batch.tolist() for batch in module.validated] == [[0, 1, 2], [3, 4, 5]] * 2
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.campaigns.campaign_kill import preload
-from tests.campaigns.runner import run
+from tests.campaigns.runner import in_jobs, run
 from tests.data.streams.libraries import BATCH, LIBRARIES, SAMPLES, Library, Place
 from tests.data.streams.program import EPOCHS, Death, Make, main, problems, rows_of
 
@@ -84,19 +84,7 @@ def data_of(library: Library, folder: Path, store: str, endpoint: str = "") -> I
 @contextmanager
 def in_child(work: Callable[[], object]) -> Iterator[None]:
     """Do `work` in a forked process: this one, which forks the ranks, gets none of its threads."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:  # noqa: BLE001
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+    if not in_jobs(1, work):
         raise RuntimeError("the data could not be written")
     yield
 

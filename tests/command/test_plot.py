@@ -7,7 +7,6 @@ import base64
 import csv
 import hashlib
 import html
-import html.parser
 import json
 import math
 import os
@@ -29,6 +28,7 @@ from lightlib.command.plot import curves, page, panels, picture, plot
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.processes import programs
+from tests.runs.pages import Tags
 
 
 def call(*arguments):
@@ -547,28 +547,10 @@ def evil(tmp_path):
     return csv_run(tmp_path / "<b>run</b>", f'step,"{name}",_hidden\n0,1,1\n1,nan,2\n')
 
 
-class Tags(html.parser.HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.tags, self.texts, self.attributes, self.scripts = [], [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.scripts += [""] * (tag == "script")
-        self.attributes += attrs
-
-    def handle_data(self, data):
-        if self.cdata_elem == "script":
-            self.scripts[-1] += data
-        else:
-            self.texts.append(data)
-
-
 def test_names_from_logs_are_only_text(evil, capsys):
     call(evil, "--format", "png,html")
     text = (evil / "curves.html").read_text(encoding="utf-8")
-    tags = Tags()
-    tags.feed(text)
+    tags = Tags(text)
     assert set(tags.tags) == {
         "html", "head", "meta", "title", "style", "body", "div", "script", "table", "tr", "td", "p",
     }  # fmt: skip
@@ -584,8 +566,7 @@ def test_names_from_logs_are_only_text(evil, capsys):
 def test_the_page_needs_no_network_and_its_policy_allows_its_own_scripts_only(simple):
     call(simple)
     text = (simple / "curves.html").read_text(encoding="utf-8")
-    tags = Tags()
-    tags.feed(text)
+    tags = Tags(text)
     assert not [value for name, value in tags.attributes if name in ("src", "href")]
     policy = dict(tags.attributes)["content"]
     assert policy.startswith("default-src 'none'; ")

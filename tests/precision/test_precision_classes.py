@@ -46,5 +46,3 @@ def test_what_is_refused():
         HalfPrecision(16)
     with pytest.raises(ArgumentTypeError, match=r"MixedPrecision\(device=0 \(int\)\)"):
         MixedPrecision(device=0)
-    with pytest.raises(ArgumentTypeError, match="settings are True, a bool"):
-        MixedPrecision(scaler=True)

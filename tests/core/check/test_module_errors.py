@@ -401,7 +401,14 @@ class TestOutsideOfARun:
     """Methods of a module that work only in a run."""
 
     @pytest.mark.parametrize(
-        "read", [lambda net: net.trainer, lambda net: net.optimizers(), lambda net: net.all_gather(torch.ones(1))]
+        "read",
+        [
+            lambda net: net.trainer,
+            lambda net: net.optimizers(),
+            lambda net: net.lr_schedulers(),
+            lambda net: net.clip_gradients(None, 1.0),
+            lambda net: net.all_gather(torch.ones(1)),
+        ],
     )
     def test_the_trainer(self, read):
         with refused(

@@ -47,28 +47,11 @@ class TestDetached:
         ):
             Net().trainer  # noqa: B018  the property raises
 
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda module: module.optimizers(),
-            lambda module: module.lr_schedulers(),
-            lambda module: module.clip_gradients(None, 1.0),
-            lambda module: module.all_gather(torch.ones(1)),
-        ],
-    )
-    def test_what_needs_a_run_says_so(self, call):
-        with pytest.raises(RuntimeError, match="is not attached to a Trainer"):
-            call(Net())
-
     def test_before_the_run_began(self):
         module = Net()
         module.trainer = quiet_trainer()
         with pytest.raises(RuntimeError, match="There is no run yet"):
             module.optimizers()
-
-    def test_log_warns(self):
-        with pytest.warns(UserWarning, match=r"self\.log\('loss', …\) was called outside a Trainer's run"):
-            Net().log("loss", 1.0)
 
     def test_print(self, capsys):
         Net().print("a", 1, sep="-")
@@ -84,16 +67,6 @@ class TestDetached:
     def test_what_is_not_defined(self, step):
         with pytest.raises(NotImplementedError):
             getattr(Module(), step)()
-
-    def test_layers_before_super_init(self):
-        class Early(Module):
-            def __init__(self):
-                self.layer = nn.Linear(1, 1)
-
-        with pytest.raises(
-            MisconfigurationException, match=r"Early.__init__ assigned `layer` before[\s\S]*super\(\).__init__\(\)"
-        ):
-            Early()
 
 
 class TestPlace:

@@ -116,12 +116,6 @@ class TestPlateau:
         # reads after the second epoch only
         assert Plateau([1.0, 2.0, 3.0], "validation", frequency=2).rates(check_val_every_n_epoch=2) == 1.0
 
-    def test_a_metric_that_nobody_logged(self):
-        with pytest.raises(
-            MisconfigurationException, match=r"reads 'y', which was not logged[\s\S]*logged so far: 'x'"
-        ):
-            Plateau([1.0] * 3, "validation", monitor="y").rates()
-
     def test_is_a_warning_when_it_is_not_strict(self):
         with pytest.warns(UserWarning, match="reads 'y', which was not logged.*the learning rate does not change"):
             assert Plateau([1.0] * 3, "validation", monitor="y", strict=False).rates() == 1.0

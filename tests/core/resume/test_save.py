@@ -18,7 +18,7 @@ from lightlib.checkpoint.storage.label import Label
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.loading import _present_device
 from lightlib.core.resume.run_state import LIGHTNING_VERSION
-from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
+from lightlib.errors import CheckpointError, CheckpointWriteError
 from tests.runs.plain import Net, batches, momentum, quiet_trainer, same_weights, with_methods
 
 COUNTS = {"ready", "completed"}
@@ -260,10 +260,6 @@ class TestWhen:
 
         setattr(Saves, hook, save)
         quiet_trainer(callbacks=[Saves()]).fit(Net(), batches(1))
-
-    def test_before_any_run(self, tmp_path):
-        with pytest.raises(MisconfigurationException, match="save_checkpoint was called before any run"):
-            quiet_trainer().save_checkpoint(tmp_path / "a.ckpt")
 
     def test_written_is_told_with_the_path(self, tmp_path):
         class Told(Callback):

@@ -14,7 +14,6 @@ import numpy
 import pytest
 import torch
 import yaml
-from torch import nn
 
 from lightlib.conventions import following
 from lightlib.core.module.datamodule import DataModule
@@ -22,7 +21,6 @@ from lightlib.core.module.module import Module
 from lightlib.core.values.hparams import AttributeDict, plain_hparams
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, Logger
-from lightlib.report import PossibleUserWarning
 from lightlib_lightning.order import LIGHTNING
 from tests.runs.modules import Regression
 from tests.runs.plain import Net, batches, quiet_trainer
@@ -80,15 +78,6 @@ class TestArguments:
 
         assert Other(3).hparams == {"a": 3}
 
-    def test_an_unknown_name(self):
-        class Wrong(Module):
-            def __init__(self, width=1):
-                super().__init__()
-                self.save_hyperparameters("widht")
-
-        with pytest.raises(MisconfigurationException, match=r"'widht', which is no argument of Wrong.__init__"):
-            Wrong()
-
     def test_elsewhere_than_in_init(self):
         class Late(Module):
             def __init__(self, width=1):
@@ -114,15 +103,6 @@ class TestArguments:
 
         with pytest.raises(ArgumentTypeError, match="save_hyperparameters got"):
             Wrong()
-
-    def test_modules_are_better_left_out(self):
-        class Holds(Module):
-            def __init__(self, backbone):
-                super().__init__()
-                self.save_hyperparameters()
-
-        with pytest.warns(PossibleUserWarning, match=r"'backbone' is a torch\.nn\.Module.*ignore='backbone'"):
-            Holds(nn.Linear(1, 1))
 
     def test_in_a_data_module(self):
         class Data(DataModule):

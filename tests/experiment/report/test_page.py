@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import html.parser
 import math
 import re
 import shutil
@@ -22,27 +21,10 @@ from lightlib.experiment.report.page import MARK, write_report
 from lightlib.experiment.report.tables import SORT
 from tests.experiment.report.made import Made
 from tests.experiment.work.project import Project
+from tests.runs.pages import Tags
 
 EVIL = "</script><script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 LR = {"lr": {"type": "log", "minval": -4, "maxval": 0}}
-
-
-class Tags(html.parser.HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.texts, self.attributes, self.scripts = [], [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.scripts += [""] * (tag == "script")
-        self.attributes += attrs
-
-    def handle_data(self, data):
-        if self.cdata_elem == "script":
-            self.scripts[-1] += data
-        else:
-            self.texts.append(data)
 
 
 def page_of(made, **kwargs):

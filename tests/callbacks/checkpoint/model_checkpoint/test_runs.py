@@ -14,7 +14,7 @@ from lightlib.callbacks import (
     TerminateOnNaN,
 )
 from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
-from lightlib.errors import CheckpointWriteError, MisconfigurationException
+from lightlib.errors import CheckpointWriteError
 from lightlib.report import PossibleUserWarning
 from tests.callbacks.line import Line, line_trainer, names
 
@@ -77,10 +77,6 @@ class TestModelCheckpoint:
         callback = ModelCheckpoint(tmp_path, train_time_interval=timedelta(0), save_top_k=-1)
         line_trainer(tmp_path, callback, max_epochs=1).fit(Line())
         assert len(names(callback)) == 4
-
-    def test_never_logged(self, tmp_path):
-        with pytest.raises(MisconfigurationException, match=r"this metric was never logged\. Did you mean 'val_loss'"):
-            line_trainer(tmp_path, ModelCheckpoint(monitor="val_los")).fit(Line())
 
     def test_resume_goes_on_with_the_same_files(self, tmp_path):
         def callback():

@@ -182,6 +182,10 @@ def test_what_is_returned(returned, kind, what, expected, fix):
             "leave it out to step at every interval.",
         ),
         (
+            {"frequency": 1.5}, WRONG, "The scheduler StepLR has frequency=1.5.", "an int of at least 1.",
+            "leave it out to step at every interval.",
+        ),
+        (
             {"frequency": "2"}, WRONG, "The scheduler StepLR has frequency='2'.", "an int of at least 1.",
             "leave it out to step at every interval.",
         ),

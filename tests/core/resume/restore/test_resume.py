@@ -391,12 +391,6 @@ class TestFiles:
         }
         assert content["lightlib"]["data"]["samples"] == 20
 
-    def test_weights_alone_cannot_be_resumed(self, tmp_path):
-        _, trainer = run(fresh(), trainer_for(), loaders())
-        trainer.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
-        with pytest.raises(Exception, match="holds weights alone: it has no 'optimizer_states'"):
-            run(fresh(), trainer_for(), loaders(), tmp_path / "weights.ckpt")
-
 
 class TestStartedAgain:
     """A launcher restarts the same command after a failure: one line of code starts and resumes."""

@@ -14,7 +14,6 @@ import torchmetrics
 
 from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint, Timer
 from lightlib.core.trainer import Trainer
-from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
 from tests.runs.plain import QUIET, Net, Unsized, batches, calling, loader, quiet_trainer, same_weights, with_methods
 from tests.runs.steps import Counts, Keeps, Steps, on
@@ -53,20 +52,10 @@ class TestLimits:
         quiet_trainer(limit_val_batches=0.5).validate(module, [loader(32), loader(8)], verbose=False)
         assert module.calls["val"] == 4 + 1
 
-    def test_a_fraction_that_leaves_none(self):
-        with pytest.raises(
-            MisconfigurationException, match=r"limit_train_batches=0\.05 of 10 training batches leaves none"
-        ):
-            counted(limit_train_batches=0.05)
-
     def test_unknown_length(self):
         module = Counts()
         quiet_trainer(limit_train_batches=3).fit(module, Unsized(batches(10)), batches(1))
         assert module.calls["train"] == 3
-        with pytest.raises(
-            MisconfigurationException, match=r"limit_train_batches=0\.5 is a fraction, but the training loader has no"
-        ):
-            quiet_trainer(limit_train_batches=0.5).fit(Counts(), Unsized(batches(10)), batches(1))
 
 
 class TestNothingToTrain:
@@ -170,17 +159,6 @@ class TestOverfitBatches:
             f"  Fix: leave out {name} or overfit_batches."
             for name, value in (("limit_train_batches", 5), ("limit_val_batches", 0.5))
         ]
-
-    def test_the_same_batches_in_order_in_every_epoch(self):
-        seen = []
-
-        sees = calling(training_step=lambda self, batch, batch_idx: seen.append(batch[0][0, 0].item()))
-        data = loader(16, shuffle=True)
-        with pytest.warns(UserWarning, match="overfit_batches: the training loader shuffles"):
-            quiet_trainer(overfit_batches=2, max_epochs=2).fit(sees, data)
-        first = [x[0, 0].item() for x, _ in loader(16)][:2]
-        assert seen == first * 2
-        assert type(data.sampler).__name__ == "RandomSampler"  # the user's loader is as it was
 
 
 class TestEnds:
@@ -364,19 +342,6 @@ class TestEstimatedSteps:
         trainer.max_epochs = 3
         trainer.fit(module, batches(4))
         assert seen == [2, 12]
-
-    def test_loaders_are_asked_for_once(self):
-        def train_dataloader(self):
-            self.asked += 1
-            return batches(2)
-
-        def configure_optimizers(self):
-            assert self.trainer.estimated_stepping_batches == 2
-            return Net.configure_optimizers(self)
-
-        module = with_methods(Net, train_dataloader, configure_optimizers, asked=0)
-        quiet_trainer().fit(module)
-        assert module.asked == 1
 
 
 class TestAccumulation:
