@@ -32,13 +32,13 @@ def with_hyperparameters(
     """
     words = list(words)
     given = _settings(words, parser, sources)
-    path = next((setting.value for setting in reversed(given.settings) if setting.key == "ckpt_path"), None)
-    if given.verb is None or path is None or not Path(path).exists():
+    path = next((setting.written for setting in reversed(given.settings) if setting.key == "ckpt_path"), "")
+    if given.verb is None or not path or not Path(path).exists():
         return words
     saved = dict(_saved(path))
     made_by, name = saved.pop("_instantiator", None), saved.pop("_class_path", None)
     found = _plain(saved)
-    classes = (translated(setting.value) for setting in given.settings if setting.key == "model")
+    classes = (translated(setting.written) for setting in given.settings if setting.key == "model")
     if not subclasses:
         known = inspect.signature(kind).parameters
         model = {key: value for key, value in found.items() if key in known}

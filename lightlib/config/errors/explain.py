@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from lightlib.config.errors.explain_key import missing, unknown_key, unrecognized
+from lightlib.config.errors.explain_key import missing, unknown_key
 from lightlib.config.errors.explain_value import wrong_value
 from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.config.errors.parser_message import ParserMessage, parse_message
 from lightlib.config.yaml.file import ConfigError, Sources, load, text_of
-from lightlib.errors import MisconfigurationException
 
-Explanation = Callable[[Mapping[str, str], ParserMessage, Invocation], MisconfigurationException | None]
-_FILES = (".yaml", ".yml", ".json")
+# The texts are the same in every version since jsonargparse 4.39.
+_UNKNOWN = re.compile(
+    r"(?:[Uu]nrecognized arguments: -+|(?:Option|Key) '|"
+    r"(?:Subcommand '(?P<verb>[^']+)'|Group '(?P<group>[^']+)') does not accept (?:option|nested key) ')"
+    r"(?P<option>[^ '=]+?)\+?(?=[ '=]|$)(?P<before>' is not accepted before)?"
+)
+_MISSING = re.compile(r"(?:the following arguments are required: |Key \")(?P<names>[^\"]+)(?:\" is required .*)?")
 
 
 def explain(
@@ -35,25 +39,26 @@ def explain(
     message, invocation = parse_message(text), Invocation(parser, sources, argv)
     if "\n  Fix: " in message.reason and not message.reason.startswith("Invalid content"):  # one of our own errors
         return message.reason
-    error: MisconfigurationException | None = _file_error(message, invocation)
-    for pattern, explanation in _EXPLAINED:
-        match = None if error else re.match(pattern, message.reason)
-        error = explanation(match.groupdict(), message, invocation) if match else error
-    if error is None and message.key and message.value is not None:
-        error = wrong_value(message, invocation)
-    if error is not None:
+    if error := _file_error(message, invocation):
         return str(error)
-    location = invocation.location(message.key).text if message.key else ""
-    return f"{text}\n  Configured: {plain(invocation.without_verb(message.key))}{location}." if location else text
+    if unknown := _UNKNOWN.match(message.reason):
+        return str(unknown_key(unknown.groupdict(), message, invocation))
+    if lacking := _MISSING.fullmatch(message.reason):
+        return str(missing(lacking["names"].split(", "), message, invocation))
+    if message.key and message.value is not None:
+        return str(wrong_value(message, invocation))
+    place = invocation.location(message.key).text if message.key else ""
+    return f"{text}\n  Configured: {plain(invocation.without_verb(message.key))}{place}." if place else text
 
 
 def _file_error(message: ParserMessage, invocation: Invocation) -> ConfigError | None:
     """Return the error of a configuration file by reading it again, with its name."""
     named = re.search(r"(?:does not exist|not a file|not readable|sub-config file):? *'?(.+?)'?(?::|$)", message.reason)
-    path = named[1] if named else message.value or ""
-    takes_file = path.endswith(_FILES) and any("." in kind for kind in message.types)  # in place of an object
-    if "://" in message.reason or not (named or takes_file):
+    takes_object = any("." in kind for kind in message.types)  # a file may stand in its place
+    is_file = takes_object and (message.value or "").endswith((".yaml", ".yml", ".json"))
+    if "://" in message.reason or not (named or is_file):
         return None
+    path = named[1] if named else message.value or ""
     typed = [flag.value for flag in invocation.flags if flag.value]
     path = next((value for value in typed if os.path.abspath(value) == os.path.normpath(path)), path)
     try:
@@ -61,15 +66,3 @@ def _file_error(message: ParserMessage, invocation: Invocation) -> ConfigError |
     except ConfigError as error:
         return error
     return None
-
-
-# The texts are the same in every version since jsonargparse 4.39.
-_EXPLAINED: tuple[tuple[str, Explanation], ...] = (
-    (r"[Uu]nrecognized arguments: (?P<words>.+)", unrecognized),
-    (r"Subcommand '(?P<verb>[^']+)' does not accept (?:option|nested key) '(?P<option>[^']+)'", unknown_key),
-    (r"Group '(?P<group>[^']+)' does not accept (?:option|nested key) '(?P<option>[^']+)'", unknown_key),
-    (r"Option '(?P<option>[^']+)' is not accepted before subcommand (?P<before>.+)", unknown_key),
-    (r"(?:Option|Key) '(?P<option>[^']+)' is not (?:accepted|expected)(?! before)", unknown_key),
-    (r"the following arguments are required: (?P<names>.+)", missing),
-    (r"Key \"(?P<names>[^\"]+)\" is required but not included", missing),
-)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsonargparse
@@ -16,37 +15,42 @@ _MOST = 12  # keys listed in an error
 
 
 def unknown_key(groups: Mapping[str, str], message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
-    """Return the error for a key that no argument has, or one in a file on the wrong side of the sub-command."""
-    option = f"{groups['group']}.{groups['option']}" if groups.get("group") else groups["option"]
+    """Return the error for a key that no argument has, or one in a file on the wrong side of the sub-command.
+
+    The groups are the names in the reason: option, group, verb, and before.
+    """
+    option, verb = groups["option"], groups["verb"]
     if message.class_path:
         return _unknown_argument(option, message, invocation)
-    verb = groups.get("verb")
-    invocation = invocation.of_verb(verb)
     section = option.partition(".")[0]
-    key = invocation.without_verb(f"{message.key}.{option}" if message.key else option)
-    early = groups.get("before") or (invocation.parser is invocation.main and invocation.verbs and not verb)
+    above = groups["group"] or message.key
+    key = invocation.without_verb(f"{above}.{option}" if above else option)
+    early = groups["before"] or (invocation.parser is invocation.main and invocation.verbs and not verb)
+    invocation = invocation.of_verb(verb or invocation.verb or (next(iter(invocation.verbs)) if early else None))
     if verb and section in invocation.verbs:
         return _wrong_side(section, invocation, f"--config FILE {verb}")
-    if early:
-        invocation = invocation.of_verb(invocation.verb or next(iter(invocation.verbs)))
-    if early and key.partition(".")[0] in {known.partition(".")[0] for known in invocation.options()}:
+    if early and key.partition(".")[0] in _below("", invocation):
         return _wrong_side(key, invocation, f"{invocation.verb} --config FILE")
-    return _unknown_key(key, invocation)
+    near, location, group = invocation.nearest_key(key), invocation.location(key), key.rpartition(".")[0]
+    while group and not _below(group, invocation):
+        group = group.rpartition(".")[0]
+    known = _below(group, invocation)
+    value = _written(location, key)
+    fix = f"delete it; `{invocation.command} --help` lists the keys."
+    if near:
+        fix = f"write\n{_as_lines(near, value)}" if location.in_file else f"--{near}={value}"
+    return MisconfigurationException(
+        f"{key!r}{location.text} is not {f'an argument of {group}' if group else f'a key of `{invocation.command}`'}."
+        f"{f' Did you mean {near!r}?' if near else ''}",
+        expected=f"one of {', '.join(known)}."
+        if 0 < len(known) <= _MOST
+        else f"a key that `{invocation.command} --help` lists.",
+        fix=fix,
+    )
 
 
-def unrecognized(
-    groups: Mapping[str, str], message: ParserMessage, invocation: Invocation
-) -> MisconfigurationException | None:
-    """Return the error for an option that does not exist; None for words that are no options."""
-    word = groups["words"].partition(" ")[0]
-    if not word.startswith("-"):
-        return None
-    return unknown_key({"option": word.partition("=")[0].lstrip("-").removesuffix("+")}, message, invocation)
-
-
-def missing(groups: Mapping[str, str], message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
+def missing(names: Sequence[str], message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
     """Return the error for required arguments, of the program or of a class."""
-    names = [name.strip() for name in groups["names"].split(",")]
     if message.class_path:
         owner, path = invocation.without_verb(message.owner), message.class_path
         subject = f"{path}{invocation.location(owner, path).text} is missing {', '.join(map(repr, names))}."
@@ -67,29 +71,12 @@ def missing(groups: Mapping[str, str], message: ParserMessage, invocation: Invoc
 
 def _wrong_side(key: str, invocation: Invocation, right: str) -> MisconfigurationException:
     location = invocation.location(key)
-    if not location.in_file:
-        right = right.replace("--config FILE", f"--{key}={_value_of(location)}")
-    file = re.match(r" \((.+), line \d+\)", location.text)
+    file = location.place.rpartition(", line ")[0] or "FILE"
+    option = f"--config {file}" if location.in_file else f"--{key}={_written(location, key)}"
     return MisconfigurationException(
         f"{key!r}{location.text} is on the wrong side of the sub-command.",
         expected="options after the sub-command; --config before it for a file with its section, after it for another.",
-        fix=f"{invocation.main.prog} {right.replace('FILE', file[1] if file else 'FILE')}",
-    )
-
-
-def _unknown_key(key: str, invocation: Invocation) -> MisconfigurationException:
-    near, location, group = invocation.nearest_key(key), invocation.location(key), key.rpartition(".")[0]
-    while group and not _below(group, invocation):
-        group = group.rpartition(".")[0]
-    fix = f"delete it; `{invocation.command} --help` lists the keys."
-    if near:
-        value = _value_of(location) if location.key == plain(key) else "…"
-        fix = f"write\n{_as_lines(near, value)}" if location.in_file else f"--{near}={value}"
-    return MisconfigurationException(
-        f"{key!r}{location.text} is not {f'an argument of {group}' if group else f'a key of `{invocation.command}`'}."
-        f"{f' Did you mean {near!r}?' if near else ''}",
-        expected=_one_of(_below(group, invocation), f"a key that `{invocation.command} --help` lists."),
-        fix=fix,
+        fix=f"{invocation.main.prog} {right.replace('--config FILE', option)}",
     )
 
 
@@ -107,7 +94,7 @@ def _unknown_argument(option: str, message: ParserMessage, invocation: Invocatio
     accepted = _accepted_by(message.class_path, invocation.skipped(owner))
     near = closest(option, accepted)
     near = "" if option.startswith(f"{near}.") else near  # a key below it is wrong
-    value = message.value if message.nested else _value_of(invocation.found(key))
+    value = message.value if message.nested else _written(location, key)
     other = assignment("class_path" if location.in_file else owner, "my_module.MyClass", location.in_file)
     return MisconfigurationException(
         f"{message.class_path} has no argument {option!r}{location.text}.{f' Did you mean {near!r}?' if near else ''}",
@@ -137,13 +124,9 @@ def _below(group: str, invocation: Invocation) -> list[str]:
     return sorted(set(names) - {"print_config", "help"})
 
 
-def _one_of(names: list[str], otherwise: str) -> str:
-    return f"one of {', '.join(names)}." if 0 < len(names) <= _MOST else otherwise
-
-
-def _value_of(setting: Setting) -> str:
-    """Return a value as it is written; "…" for mappings, lists and missing values."""
-    return (setting.written if setting.in_file else setting.value) or "…"
+def _written(setting: Setting, key: str) -> str:
+    """Return the value of a key as it is written; "…" for mappings, lists, missing values and other keys."""
+    return (setting.written if setting.key == plain(key) else "") or "…"
 
 
 def _as_lines(key: str, value: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 
 from lightlib.config.errors.invocation import Invocation, Setting, assignment, imported, plain
 from lightlib.config.errors.parser_message import ParserMessage, split_types
@@ -11,18 +12,15 @@ from lightlib.errors import MisconfigurationException, closest
 from lightlib.translations import fix_for_import
 
 _EXAMPLES = {"int": "10", "float": "0.1", "bool": "true", "str": "text", "NoneType": "null", "dict": "{name: …}"}
-# Reasons that only name the expected type.
-_WRONG_TYPE = re.compile(r"Expected an? (?:<|typing\.|member of)|Not a valid subclass|Cannot take a Union")
 
 
 def wrong_value(message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
     """Return the error for a value that its argument does not accept."""
     key, name = invocation.without_verb(message.key), plain(invocation.without_verb(message.key))
-    wrong_type = _WRONG_TYPE.match(message.reason)
-    if message.nested and wrong_type:
+    if message.nested and message.names_type:
         return MisconfigurationException(
             f"{name} has no argument {message.nested!r}{invocation.location(f'{key}.{message.nested}').text}.",
-            expected=f"{type_names(message.types)} for {name}.",
+            expected=f"{_type_names(message)} for {name}.",
             fix=f"--{name}=…",
         )
     if message.class_path and message.owner != message.key:
@@ -30,10 +28,10 @@ def wrong_value(message: ParserMessage, invocation: Invocation) -> Misconfigurat
     class_path = message.class_path if message.owner == message.key else ""
     location = invocation.location(key, class_path or message.value)
     value, choices = class_path or message.value or "", _choices(message)
-    reason = "" if wrong_type else f": {message.reason.removesuffix('.')}"
+    reason = "" if message.names_type else f": {message.reason.removesuffix('.')}"
     meant = closest(value, choices or _classes_next_to(value, message.types))
     shown = _shown(value, message, location)
-    expected, fix = f"{type_names(message.types, choices)}.", ""
+    expected, fix = f"{_type_names(message, choices)}.", ""
     if "${" in value:
         expected = "a value; with interpolation, `${key}` is the value of another key."
         fix = 'LightningCLI(…, parser_kwargs={"parser_mode": "omegaconf+"})'
@@ -59,8 +57,8 @@ def wrong_value(message: ParserMessage, invocation: Invocation) -> Misconfigurat
 def _shown(value: str, message: ParserMessage, location: Setting) -> str:
     """Return the value as it was written, cut to 80 characters; text has quotes."""
     kind = message.value_type
-    if location.in_file and location.value == message.value:
-        kind = kind or type(location.content).__name__
+    if location.in_file and str(location.value) == message.value:
+        kind = kind or type(location.value).__name__
         if kind in ("int", "float", "bool"):
             return location.written
     text = " ".join(value.split())[:80]
@@ -87,29 +85,28 @@ def _is_of(member: object, bases: tuple[type, ...]) -> bool:
 
 
 def _choices(message: ParserMessage) -> list[str]:
+    """Return the values of an enumeration or a Literal."""
     members = re.search(r"member of <enum .*>: \{(.+)\}", message.reason)
     if members:
         return members[1].split(",")
     literals = (re.search(r"Literal\[(.*)\]", kind) for kind in message.types)
-    return [choice.strip("'\"") for found in literals if found for choice in split_types(f"[{found[1]}]")]
+    return [choice.strip("'\"") for found in literals if found for choice in split_types(found[1])]
 
 
-def type_names(types: tuple[str, ...], choices: list[str] | None = None) -> str:
-    """Return types as jsonargparse writes them in the form of a configuration, `choices` in place of their type."""
-    names = [_bare(kind) for kind in types if not (choices and ("Literal[" in kind or "enum" in kind))]
-    names = [*(name for name in names if name != "NoneType"), *map(repr, choices or [])]
-    names += ["null"] if any(_bare(kind) == "NoneType" for kind in types) else []
+def _type_names(message: ParserMessage, choices: Sequence[str] = ()) -> str:
+    """Return the expected types in the form of a configuration, `choices` in place of their type."""
+    names = [
+        name
+        for name in message.types
+        if name != "NoneType" and not (choices and ("Literal[" in name or f"<enum '{name}'>" in message.reason))
+    ]
+    names += [*map(repr, choices), *(["null"] if "NoneType" in message.types else [])]
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def _bare(kind: str) -> str:
-    found = re.fullmatch(r"<(?:class|enum) '([^']+)'>", kind.strip())
-    return found[1] if found else kind.strip()
 
 
 def _example(message: ParserMessage, location: Setting, shown: str) -> str:
     """Return a value of the expected type."""
-    kinds = [_bare(kind) for kind in message.types]
+    kinds = message.types
     if "str" in kinds and location.in_file and message.value:
         return shown if shown.startswith(("'", '"')) else f'"{shown}"'
     first = next((kind for kind in kinds if kind != "NoneType"), "NoneType") if "bool" not in kinds else "bool"

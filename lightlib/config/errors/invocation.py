@@ -35,11 +35,10 @@ class Setting(NamedTuple):
     """A value that was given in a file, as an option or as a variable; an empty one was given nowhere."""
 
     key: str = ""  # as in `plain`, also without class_path
-    value: str | None = None  # as text; None for an option without a value
+    value: Any = None  # of an option its text, None without one
     place: str = ""  # "run.yaml, line 7"
+    written: str = ""  # a single value as it is written: `yes` for True
     path: str = ""  # in a file: the full key, with init_args and the index in a list
-    content: Any = None  # in a file: the value
-    written: str = ""  # in a file, of a single value: `yes` for True
 
     @property
     def in_file(self) -> bool:
@@ -95,12 +94,12 @@ class Invocation:
         """The options of the command line, in order."""
         flags = []
         for word, following in zip(self.argv, [*self.argv[1:], "--"], strict=False):
+            option, equals, value = word.partition("=")
             if word.startswith("-") and word.strip("-"):
-                option, equals, value = word.partition("=")
-                after = None if following.startswith("--") else following
                 key = option.lstrip("-").removesuffix("+")
+                given = value if equals else None if following.startswith("--") else following
                 key = "config" if key == "c" else _without_class_path(key)
-                flags.append(Setting(key, value if equals else after, "on the command line"))
+                flags.append(Setting(key, given, "on the command line", given or ""))
         return flags
 
     def _settings_in(self, document: Document) -> Iterator[Setting]:
@@ -131,46 +130,17 @@ class Invocation:
         return {name for name in getattr(action, "sub_add_kwargs", {}).get("skip", ()) if isinstance(name, str)}
 
     def location(self, key: str, value: str | None = None) -> Setting:
-        """Return where `key` was given, or the nearest key above it; `value`, as text, selects one of several.
-
-        The value may be the name of a class, with or without its module.
-        """
+        """Return where `key` was given last, or the nearest key above it; of several, the one that has `value`."""
         at = self.without_verb(key)
-        found = self.found(at, value)
-        while not found.place and "." in at:
-            at = at.rpartition(".")[0]
-            found = self.found(at)
-        return found
+        given = self.given(at)
+        same = with_value(given, value) or [setting for setting in given if setting.path == at] or given
+        exact = [setting for setting in same if setting.path in (at, f"{at}.class_path")]
+        found = next(reversed(exact or same), self._variable(at))
+        above = at.rpartition(".")[0]
+        return found if found.place or not above else self.location(above)
 
-    def found(self, key: str, value: str | None = None) -> Setting:
-        """Return where `key` itself was given, at last; of several in a list, the one that has `value`."""
-        given = self._given(key)
-        exact = [one for one in given if one.path == key]
-        return next(reversed(_with_value(given, value) or exact or given), self._variable(key))
-
-    def given(self, key: str, value: str | None) -> Setting:
-        """Return where `key` itself was given; in lists, only the item that has `value`, as text."""
-        given = self._given(key)
-        files = [one for one in given if one.in_file]
-        if value is None and 0 < len(files) < len(given):
-            return files[-1]._replace(place=f"{files[-1].place}, and on the command line")
-        in_list = any(part.isdigit() for part in key.split("."))
-        if in_list and value is not None and given and not _with_value(given, value):
-            return Setting()
-        return self.found(key, value)
-
-    def object_location(self, key: str, class_path: str) -> Setting:
-        """Return where an object of a class was given, or the list that contains it."""
-        top, _, index = key.rpartition(".")
-        if not index.isdigit():
-            files = [one for one in _with_value(self._given(key), class_path) if one.in_file]
-            return files[-1] if files else self.location(key, class_path)
-        named = _with_value(self._given(top), class_path)
-        if len(named) > 1:
-            named = [one for one in named if one.path in (key, f"{key}.class_path")]
-        return named[0] if len(named) == 1 and named[0].in_file else self.location(top)
-
-    def _given(self, key: str) -> list[Setting]:
+    def given(self, key: str) -> list[Setting]:
+        """Return all that was given for `key`; for the items of a list they are together."""
         key = plain(key)
         return [found for setting in self.settings for found in (setting, *_included(setting, key)) if found.key == key]
 
@@ -178,12 +148,14 @@ class Invocation:
         """Return the known key nearest to `key`, or an empty string: one of this name, of its group, or of any."""
         known = self.options()
         group, _, leaf = key.rpartition(".")
-        same_leaf = [one for one in known if one.rpartition(".")[2] == leaf]
+        same_leaf = [option for option in known if option.rpartition(".")[2] == leaf]
         if same_leaf:
             return closest(key, same_leaf, same_leaf[0])
-        leaves = {one.rpartition(".")[2]: one for one in known}
-        in_group = {name: f"{group}.{name}".lstrip(".") for name in leaves if f"{group}.{name}".lstrip(".") in known}
-        return in_group.get(closest(leaf, in_group)) or leaves.get(closest(leaf, leaves), "")
+        for options in ([option for option in known if option.rpartition(".")[0] == group], known):
+            leaves = {option.rpartition(".")[2]: option for option in options}
+            if near := closest(leaf, leaves):
+                return leaves[near]
+        return ""
 
     def _variable(self, key: str) -> Setting:
         end = "__".join(plain(key).upper().split("."))
@@ -193,7 +165,7 @@ class Invocation:
 
 
 def _in_file(path: str, entry: Entry) -> Setting:
-    return Setting(_without_class_path(path), str(entry.value), entry.place, path, entry.value, entry.written)
+    return Setting(_without_class_path(path), entry.value, entry.place, entry.written, path)
 
 
 def _without_class_path(key: str) -> str:
@@ -202,29 +174,22 @@ def _without_class_path(key: str) -> str:
 
 def _included(setting: Setting, key: str) -> Iterator[Setting]:
     """Yield the settings of a file that is the value of a key above `key`."""
-    is_file = (setting.value or "").endswith((".yaml", ".yml", ".json"))
-    if not is_file or not key.startswith(f"{setting.key}."):
+    if not key.startswith(f"{setting.key}.") or not setting.written.endswith((".yaml", ".yml", ".json")):
         return
-    folder = os.path.dirname(setting.place) if setting.in_file else ""
-    path = os.path.join(folder, setting.value or "")
+    path = os.path.join(os.path.dirname(setting.place) if setting.in_file else "", setting.written)
     with suppress(ConfigError):  # the parser reports it
         for below, entry in Document(text_of(path), path).entries.items():
             yield _in_file(f"{setting.path or setting.key}.{below}", entry)
 
 
-def _with_value(settings: list[Setting], value: str | None) -> list[Setting]:
+def with_value(settings: list[Setting], value: str | None) -> list[Setting]:
     """Return those with a value: `false` and `False` are the same, and a class has a name with or without a module."""
     if value is None:
         return []
-    same = [
-        setting for setting in settings if setting.value is not None and setting.value.casefold() == value.casefold()
-    ]
     name = value.rpartition(".")[2]
-    return same or [
-        setting
-        for setting in settings
-        if name.isidentifier() and setting.value and setting.value.rpartition(".")[2] == name
-    ]
+    same = [setting for setting in settings if str(setting.value).casefold() == value.casefold()]
+    named = [setting for setting in settings if str(setting.value).rpartition(".")[2] == name]
+    return same or (named if name.isidentifier() else [])
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:

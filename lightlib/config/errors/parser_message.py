@@ -6,14 +6,20 @@ import re
 import textwrap
 from dataclasses import dataclass, replace
 
-_KEY = re.compile(r'Parser key "([^"]+)"(?: element \d+)?:\s*(.*)')
-_HELP = re.compile(r"--([\w.]+)\.help: (.*)")
-_CALLED = re.compile(r"Type (.*?) expects a function or a callable class: ")
-_NO_PATH = re.compile(r"-?\s*Expected a (?:config )?path but .* either not accessible or invalid")
-_CLASS = re.compile(r"Problem with given class_path '([^']+)':")
+_HEADER = re.compile(
+    r"Validation failed: |-?\s*Expected a (?:config )?path but (?s:.*?) either not accessible or invalid(?=\n)"
+    r'|(?:Parser key "|--(?=[\w.]+\.help: ))(?P<key>[^":]+)"?(?: element \d+)?:'
+    r"|Problem with given class_path '(?P<class_path>[^']+)':"
+    r"|Type (?P<type>.*?) expects a function or a callable class: "
+)
+_UNION = re.compile(
+    r"(?:- )?Does not validate against any of the Union subtypes\n *Subtypes: \[(?P<types>[^\n]*)\]\n *Errors:\n"
+    r"(?P<errors>(?P<indent> *)- .*)\n *Given value type: <class '(?:[\w.]*\.)?(?P<kind>\w+)'>\n"
+    r" *Given value: (?P<value>.*)",
+    re.DOTALL,
+)
+_GOT = re.compile(r"(?P<reason>.*?)\. Got value: (?P<value>.*?)(?:\n\s*Subclass types.*)?", re.DOTALL)
 _NESTED = re.compile(r"NestedArg\(key='([^']*)', val='?(.*?)'?\)", re.DOTALL)
-_GOT = re.compile(r"(.*?)\. Got value: (.*)", re.DOTALL)
-_UNION = "Does not validate against any of the Union subtypes"
 
 
 @dataclass(frozen=True)
@@ -24,10 +30,17 @@ class ParserMessage:
     key: str = ""  # with `init_args` as in a file
     class_path: str = ""  # of the class whose arguments are wrong
     owner: str = ""  # the key of that class
-    types: tuple[str, ...] = ()  # the expected ones, as text: "<class 'int'>"
+    types: tuple[str, ...] = ()  # the expected ones, as in a configuration: "int"
     value: str | None = None
     value_type: str = ""
     nested: str = ""  # of a flag `--key.nested value`
+
+    @property
+    def names_type(self) -> bool:
+        """Whether the reason only names the expected type."""
+        return bool(
+            re.match(r"Expected an? (?:<|typing\.|member of)|Not a valid subclass|Cannot take a Union", self.reason)
+        )
 
 
 def parse_message(text: str) -> ParserMessage:
@@ -36,87 +49,61 @@ def parse_message(text: str) -> ParserMessage:
 
 
 def _innermost(text: str, message: ParserMessage) -> ParserMessage:
-    text = textwrap.dedent(text.strip("\n")).removeprefix("Validation failed: ")
-    called = _CALLED.match(text)
-    if called:
-        text, message = text[called.end() :], replace(message, types=message.types or (called[1],))
-    first, _, rest = text.partition("\n")
-    key = _KEY.fullmatch(first)
-    if key:
-        name = f"{message.key}.init_args.{key[1]}" if message.class_path and message.owner == message.key else key[1]
-        if message.key and not message.class_path and message.key != key[1]:
-            name = f"{message.key}.{key[1]}"  # a dataclass within another value
-        inner = textwrap.dedent(rest.strip("\n"))
-        inner = f"{key[2]}\n{inner}".strip("\n")
-        return _innermost(inner, replace(message, key=name, types=(), value=None, value_type="", nested=""))
-    helped = _HELP.fullmatch(first)
-    if helped:
-        return _innermost(f"{helped[2]}\n{rest}", replace(message, key=f"{helped[1]}.help"))
-    if _NO_PATH.fullmatch(first):
-        return _innermost(rest.removeprefix("- "), message)
-    if first == _UNION:
-        return _best_of_union(rest, message)
-    problem = _CLASS.fullmatch(first)
-    if problem:
-        return _innermost(rest, replace(message, class_path=problem[1], owner=message.key))
-    got = _GOT.fullmatch(text) if called or text.startswith(("Expected", "Not a valid subclass")) else None
-    if got:
-        message = _with_value(message, got[2].partition("\nSubclass types")[0], "")
-        text = got[1]
+    text = textwrap.dedent(text.strip("\n"))
+    while header := _HEADER.match(text):
+        message = _below(header, message)
+        first, _, rest = text[header.end() :].partition("\n")
+        text = f"{first.strip()}\n{textwrap.dedent(rest)}".strip("\n")
+    if union := _UNION.fullmatch(text):
+        message = replace(_with_value(message, union["value"], union["kind"]), types=split_types(union["types"]))
+        items = f"\n{union['errors']}".split(f"\n{union['indent']}- ")[1:]
+        return max((_innermost(f"{union['indent']}  {item}", message) for item in items), key=_weight)
+    if got := _GOT.fullmatch(text):
+        text, message = got["reason"], _with_value(message, got["value"])
     expected = re.match(r"Expected an? ((?:<|typing\.|tuple).*)", text)
-    types = message.types or ((expected[1],) if expected else ())
-    return replace(message, reason=text, types=types)
+    return replace(message, reason=text, types=message.types or (split_types(expected[1]) if expected else ()))
 
 
-def _best_of_union(text: str, message: ParserMessage) -> ParserMessage:
-    lines = text.split("\n")
-    end = next((at for at in range(len(lines) - 1, -1, -1) if lines[at].startswith("Given value type: ")), len(lines))
-    types = lines[0].removeprefix("Subtypes: ") if lines[0].startswith("Subtypes: ") else ""
-    kind = re.search(r"'(?:[\w.]*\.)?(\w+)'", lines[end]) if end < len(lines) else None
-    value = "\n".join(lines[end + 1 :]).removeprefix("Given value: ") if end < len(lines) else None
-    message = _with_value(replace(message, types=split_types(types)), value, kind[1] if kind else "")
-    body = "\n".join(lines[2:end] if lines[1:2] == ["Errors:"] else lines[1:end])
-    indent = re.search(r"^ *(?=\S)", body, re.MULTILINE)
-    items = re.split(rf"^{indent[0]}- ", body, flags=re.MULTILINE)[1:] if indent else []
-    reasons = [
-        _innermost(f"{first}\n{textwrap.dedent(rest)}", message)
-        for first, _, rest in (item.partition("\n") for item in items)
-    ]
-    return max(reasons, key=_weight, default=replace(message, reason=text))
+def _below(header: re.Match[str], message: ParserMessage) -> ParserMessage:
+    """Return what a line states about the lines below it."""
+    if header["class_path"]:
+        return replace(message, class_path=header["class_path"], owner=message.key)
+    if header["type"]:
+        return replace(message, types=message.types or split_types(header["type"]))
+    key = header["key"]
+    if key is None:
+        return message
+    if message.class_path and message.owner == message.key:
+        key = f"{message.key}.init_args.{key}"
+    elif message.key not in ("", key):  # a dataclass within another value
+        key = f"{message.key}.{key}"
+    return replace(message, key=key, types=(), value=None, value_type="", nested="")
 
 
 def _weight(message: ParserMessage) -> int:
     """Rank a reason: an error of a named class is the most useful, "not None" the least."""
     if message.reason.startswith("Expected a <class 'NoneType'>"):
         return 0
-    if (
-        message.class_path
-        or "import path" in message.reason.lower()
-        or message.reason.startswith("Expected an instantiatable")
-    ):
+    if message.class_path or re.search("import path|^Expected an instantiatable", message.reason, re.IGNORECASE):
         return 3
-    if message.reason.startswith(("Expected a", "Not a valid subclass", "Does not implement", "Cannot take a Union")):
-        return 1
-    return 2
+    return 1 if message.names_type else 2
 
 
-def _with_value(message: ParserMessage, value: str | None, kind: str) -> ParserMessage:
-    nested = _NESTED.fullmatch(value.strip()) if value else None
-    if nested:
+def _with_value(message: ParserMessage, value: str, kind: str = "") -> ParserMessage:
+    if nested := _NESTED.fullmatch(value.strip()):
         return replace(message, nested=nested[1], value=nested[2], value_type="str")
-    built = re.fullmatch(r"Namespace\(class_path='([^']+)'.*\)", value or "", re.DOTALL)
-    return replace(
-        message, value=built[1] if built else value, value_type="str" if built else kind or message.value_type
-    )
+    if built := re.fullmatch(r"Namespace\(class_path='([^']+)'.*\)", value, re.DOTALL):
+        return replace(message, value=built[1], value_type="str")
+    return replace(message, value=value, value_type=kind or message.value_type)
 
 
 def split_types(text: str) -> tuple[str, ...]:
-    """Return the items of a list of types, as text."""
+    """Return the items of a list of types: "int" for "<class 'int'>"."""
     items, depth = [""], 0
-    for letter in text.strip().removeprefix("[").removesuffix("]"):
+    for letter in text:
         depth += (letter in "[(") - (letter in "])")
         if letter == "," and not depth:
             items.append("")
         else:
             items[-1] += letter
-    return tuple(item.strip() for item in items if item.strip())
+    return tuple(re.sub(r"^<(?:class|enum) '([^']+)'>$", r"\1", item.strip()) for item in items if item.strip())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jsonargparse import Namespace
 
-from lightlib.config.errors.invocation import Invocation, imported, plain
+from lightlib.config.errors.invocation import Invocation, imported, plain, with_value
 from lightlib.errors import LightlibError
 
 _PLAIN = (bool, int, float, str)
@@ -49,11 +49,33 @@ def places_of(class_path: str, key: str, arguments: Mapping[str, Any], invocatio
     found = {}
     for name, value in arguments.items():
         at = f"{key}.{name}" if key else name
-        location = invocation.given(at, str(value) if isinstance(value, _PLAIN) else None)
-        if location.text:
-            found[name] = f"{plain(at)}{location.text}"
-    object_place = invocation.object_location(key.removesuffix(".init_args"), class_path).text if key else ""
-    return Places(found, f"{plain(key)}{object_place}" if object_place else "")
+        place = _of_argument(at, value, invocation)
+        if place:
+            found[name] = f"{plain(at)} ({place})"
+    object_place = _of_object(key.removesuffix(".init_args"), class_path, invocation) if key else ""
+    return Places(found, f"{plain(key)} ({object_place})" if object_place else "")
+
+
+def _of_argument(key: str, value: Any, invocation: Invocation) -> str:
+    """Return where an argument was given; in lists, only by the item that has its value."""
+    text = str(value) if isinstance(value, _PLAIN) else None
+    given = invocation.given(key)
+    files = [setting for setting in given if setting.in_file]
+    if text is None and 0 < len(files) < len(given):
+        return f"{files[-1].place}, and on the command line"
+    if text is not None and given and not with_value(given, text) and any(map(str.isdigit, key.split("."))):
+        return ""
+    location = invocation.location(key, text)
+    return location.place if location.key == plain(key) else ""
+
+
+def _of_object(key: str, class_path: str, invocation: Invocation) -> str:
+    """Return where an object was given; the list that contains it, if several of its items have the class."""
+    above, _, index = key.rpartition(".")
+    named = with_value(invocation.given(key), class_path)
+    clear = len(named) == 1 or any(setting.path in (key, f"{key}.class_path") for setting in named)
+    location = invocation.location(above) if index.isdigit() and not clear else invocation.location(key, class_path)
+    return location.place
 
 
 def key_of(kind: Any, arguments: Mapping[str, Any], config: Any, groups: Mapping[str, Any]) -> str | None:

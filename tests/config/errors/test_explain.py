@@ -515,6 +515,7 @@ def test_the_parser_of_one_class_leaves_the_text_to_the_outer_parser(zoo) -> Non
     assert explain("Option 'x' is not accepted", parser=parser) == "Option 'x' is not accepted"
 
 
+UNION = "Does not validate against any of the Union subtypes"
 OF_CAT = "Parser key \"animal\":\n  Problem with given class_path 'zoo.Cat':\n    Validation failed: "
 MISSING = "is required but not included in config object or its value is None."
 OLDER = {  # texts of jsonargparse 4.39 → our errors
@@ -562,6 +563,15 @@ def test_a_text_is_parsed_down_to_the_innermost_reason() -> None:
     assert message.key == "model.init_args.act"
     assert (message.class_path, message.owner) == ("b.Net", "model")
     assert (message.value, message.value_type) == ("ReLUU", "str")
+
+
+def test_none_is_the_least_useful_reason_in_any_order_and_a_value_may_have_lines() -> None:
+    inner = "Subtypes: [<class 'NoneType'>, <class 'int'>]\nErrors:\n  - Expected a <class 'NoneType'>\n"
+    inner = f"{UNION}\n{inner}  - Expected a <class 'int'>\nGiven value type: <class 'str'>\nGiven value: ten\n  x"
+    text = 'Parser key "animal":\n  Problem with given class_path \'zoo.Cat\':\n    Parser key "lives":\n'
+    message = parse_message(f"{text}{textwrap.indent(inner, '      ')}")
+    assert (message.reason, message.types) == ("Expected a <class 'int'>", ("NoneType", "int"))
+    assert (message.key, message.value) == ("animal.init_args.lives", "ten\n  x")
 
 
 def test_flags_are_read_as_the_parser_reads_them(zoo) -> None:
