@@ -2,46 +2,58 @@
 
 from __future__ import annotations
 
-import functools
+import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from lightlib import strategies as ours
+from lightlib.accelerators import lookup
+from lightlib.accelerators.accelerator import Accelerator
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import overrides
 from lightlib.core.progress.states import TrainerFn
+from lightlib.fabric.gradients import Limits
+from lightlib.launch.environment.environment import Environment
+from lightlib.precision import Precision
 from lightlib.tree import to_device
+from lightlib_lightning.environments import ClusterEnvironment, environment_like
 from lightlib_lightning.plugins import precision as precisions
+from lightlib_lightning.plugins import redirection
 from lightlib_lightning.plugins.alone import Alone
 from lightlib_lightning.plugins.batch_calls import change_calls
-from lightlib_lightning.plugins.checkpoint_methods import STORING, CheckpointMethods
-from lightlib_lightning.plugins.fabric_methods import FabricMethods
 from lightlib_lightning.plugins.in_fabric import InFabric
 from lightlib_lightning.plugins.io import CheckpointIO, PluginStore, TorchCheckpointIO
 from lightlib_lightning.plugins.layer_sync import LayerSync
-from lightlib_lightning.plugins.overriding import check_same, complete, overridden
-from lightlib_lightning.plugins.refused import STEPS, refuse_for_trainers, refuse_in_fabric
-from lightlib_lightning.plugins.strategy_hooks import HOOKS, StrategyHooks
-from lightlib_lightning.plugins.views import StrategyViews
+from lightlib_lightning.plugins.overriding import STEPS, STORING, check_same, complete, overridden
+from lightlib_lightning.plugins.refused import refuse_for_trainers, refuse_in_fabric
 
-__all__ = ["STEPS", "Strategy"]
+__all__ = ["Strategy"]
 
-_CONTEXTS = ("tensor_init_context", "model_sharded_context")
-_DROPPED = ("optimization", "in_fabric", "_of_call", "_pending", "_bound", "_waiting_states")
+_DROPPED = ("optimization", "in_fabric", "_of_call", "_pending", "_bound")
 
 
-class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, ours.Strategy):
+class Strategy(ours.Strategy):
     """Base of Lightning's strategies: a subclass overrides methods, and calls `super()` for lightlib's part.
 
     Args:
         accelerator, checkpoint_io, precision_plugin: The same as the Trainer's arguments.
         precision: Another name of `precision_plugin`, as in Lightning's Fabric.
+
+    Attributes:
+        in_fabric: Connects the strategy to the Fabric that it serves; None in a Trainer, or without either.
+        from_scratch: Whether the user's class derives from `Strategy` or `ParallelStrategy` itself.
+        optimization: The calls of the fit; None outside of one.
     """
 
+    in_fabric: InFabric | None = None
+    from_scratch: bool = False
+    optimization: Any = None
+    _of_call: nn.Module | None = None
+    _backward_sync_control: Any = None
     _pending: tuple[nn.Module, Mapping[str, Callable[..., Any]]] | None = None
     _layer_sync: LayerSync | None = None
     _synced: bool = False
@@ -83,14 +95,13 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         self.extend(arguments=arguments)
         self._checkpoint_io: CheckpointIO | None = checkpoint_io
         self._bound: dict[str, Callable[..., Any]] = {}
-        self._waiting_states: list[Any] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name not in _DROPPED}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)
-        self._bound, self._waiting_states = {}, []
+        self._bound = {}
 
     @property
     def by_lightlib(self) -> Any:
@@ -103,40 +114,10 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         refuse_for_trainers(self)
         if isinstance(self.precision, precisions.Precision):
             self.precision.join(self)
-        self._redirect()
-
-    def _redirect(self) -> None:
-        """Let lightlib call the methods that the user overrides; nothing changes for the rest."""
-        extension, mine = self.extension, functools.partial(overridden, self)
-        hooks = {name: getattr(self, name) for name in mine(HOOKS)}
-        changes: dict[str, Any] = {"hooks": {**extension.hooks, **hooks}, "change_calls": self._change_calls}
-        changes["begin"] = self._begin
-        changes["own_loop"] = self._enter_fabric
-        if mine(["process_dataloader"]):
-            changes["loader"] = self.process_dataloader
-        if mine(["batch_to_device"]):
-            changes["move"] = self._move
-        if mine(["reduce"]):
-            changes["reduce"] = self._reduce
-        if mine(STORING):
-            changes["store"] = PluginStore(self.checkpoint_io, self)
-        precision = self.precision
-        if isinstance(precision, precisions.Precision):
-            if overridden(precision, ["state_dict", "on_save_checkpoint"]):
-                changes["written"] = self._write_precision
-            if overridden(precision, ["load_state_dict", "on_load_checkpoint"]):
-                changes["read"] = self._read_precision
-            if overridden(precision, precisions.CLIPPING):
-                self.clip_gradients = precision.clip_gradients  # type: ignore[method-assign, assignment]
-        if mine(["lightning_module_state_dict"]):
-            self.module_state = self.lightning_module_state_dict  # type: ignore[method-assign]
-        if mine(["load_model_state_dict"]):
-            self.load_module_state = self._load_module_state  # type: ignore[method-assign]
-        if mine(["load_optimizer_state_dict"]):
-            self.load_optimizer_state = self._collect_optimizer_state  # type: ignore[method-assign]
-        if mine(_CONTEXTS):
-            self.init_context = self._init_context  # type: ignore[method-assign]
-        self.extend(**changes)
+        redirected = redirection.Redirection(self)
+        vars(self).update(redirected.methods())
+        calls = {"begin": self._begin, "change_calls": self._change_calls, "own_loop": self._enter_fabric}
+        self.extend(**calls, **redirected.extension())
 
     def _enter_fabric(self, fabric: Any) -> Any:
         """Serve a Fabric from now on, and return the calls that it makes by this strategy."""
@@ -154,39 +135,9 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         if overridden(self, ["connect"]):
             self.connect(module)
 
-    def _move(self, batch: Any, loader: int) -> Any:
-        return self.batch_to_device(batch, dataloader_idx=loader)
-
-    def _reduce(self, value: Any, how: str) -> Any:
-        return self.reduce(torch.as_tensor(value, device=self.root_device), reduce_op=how)
-
-    def _init_context(self) -> AbstractContextManager[Any]:
-        stack = ExitStack()
-        stack.enter_context(self.tensor_init_context())
-        stack.enter_context(self.model_sharded_context())
-        return stack
-
     def redirect_states(self, to: Any, module: Any) -> None:
         """Save and load the states of a Fabric's module by the methods that the user's strategy overrides."""
-        if overridden(to, ["get_module_state_dict"]):
-            self.module_state = functools.partial(to.get_module_state_dict, module)  # type: ignore[method-assign]
-        if overridden(to, ["load_module_state_dict"]):
-            self.load_module_state = functools.partial(to.load_module_state_dict, module)  # type: ignore[method-assign]
-        if overridden(to, ["get_optimizer_state"]):
-            self.optimizer_state = to.get_optimizer_state  # type: ignore[method-assign]
-
-    def _write_precision(self, content: dict[str, Any]) -> None:
-        precision: Any = self.precision
-        if state := precision.state_dict():
-            content[type(precision).__qualname__] = state
-        precision.on_save_checkpoint(content)
-
-    def _read_precision(self, content: dict[str, Any]) -> None:
-        precision: Any = self.precision
-        precision.on_load_checkpoint(content)
-        state = content.get(type(precision).__qualname__)
-        if state is not None and overridden(precision, ["load_state_dict"]):
-            precision.load_state_dict(state)
+        vars(self).update(redirection.states(to, module))
 
     def setup_environment(self) -> None:
         """Set up the device and, with several processes, the process group."""
@@ -213,7 +164,7 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
             self._synced = True
         if overridden(self, ["model_to_device"]):
             self.model_to_device()
-        self.by_lightlib.place(module, self._in_contexts(steps))
+        self.by_lightlib.place(module, redirection.in_contexts(self, steps))
         self._pending = None
         for name in overridden(self, STEPS):
             self._bound[name] = vars(self).pop(name)
@@ -224,17 +175,6 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
     def _trains(self) -> bool:
         module: Any = self._of_call
         return module is not None and module.trainer.state.fn == TrainerFn.FITTING
-
-    def _in_contexts(self, steps: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-        """Return the steps in the contexts of a precision that overrides them, one for each kind of step."""
-        precision, entered = self.precision, dict(steps)
-        if isinstance(precision, precisions.Precision) and overridden(precision, precisions.STEP_CONTEXTS):
-            for name, context in zip(STEPS, precisions.STEP_CONTEXTS, strict=True):
-                if name in entered:
-                    entered[name] = _within(entered[name], getattr(precision, context))
-        if overridden(self, ["post_training_step"]) and "training_step" in entered:
-            entered["training_step"] = _then(entered["training_step"], self.post_training_step)
-        return entered
 
     def _change_calls(self, optimization: Any) -> None:
         self.optimization = optimization
@@ -371,19 +311,282 @@ class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, o
         """Return a context around `configure_model`; nothing by default."""
         return nullcontext()
 
+    # Lightning's protocol: states and files
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return the module's state, gathered on the first process."""
+        state: dict[str, Any]
+        if self.module is None:  # nothing has been placed
+            return {} if self.lightning_module is None else dict(self.lightning_module.state_dict())
+        state = self.by_lightlib.module_state()
+        return state
 
-def _within(step: Callable[..., Any], context: Callable[[], AbstractContextManager[Any]]) -> Callable[..., Any]:
-    def entered(*args: Any) -> Any:
-        with context():
-            return step(*args)
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        """Load ``checkpoint["state_dict"]``."""
+        self.by_lightlib.load_module_state(checkpoint["state_dict"], strict=strict)
 
-    return entered
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Load ``checkpoint["optimizer_states"]``, one for each optimizer."""
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            self.by_lightlib.load_optimizer_state(optimizer, state)
 
+    @property
+    def checkpoint_io(self) -> CheckpointIO:
+        """The object that writes, reads and removes checkpoints; it may be set before a run."""
+        store = self.extension.store
+        if isinstance(store, PluginStore):
+            return store.plugin
+        if self._checkpoint_io is None:
+            self._checkpoint_io = TorchCheckpointIO()
+        return self._checkpoint_io
 
-def _then(step: Callable[..., Any], call: Callable[[], None]) -> Callable[..., Any]:
-    def followed(*args: Any) -> Any:
-        output = step(*args)
-        call()
-        return output
+    @checkpoint_io.setter
+    def checkpoint_io(self, io: CheckpointIO) -> None:
+        self.keep_checkpoint_io(io)
+        self.extend(store=PluginStore(self.checkpoint_io, self) if overridden(self, STORING) else None)
+        io.attach_to(self)
 
-    return followed
+    def keep_checkpoint_io(self, io: CheckpointIO) -> None:
+        """Return `io` as `checkpoint_io` from now on."""
+        self._checkpoint_io = io
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Write a checkpoint on the first process.
+
+        Args:
+            args, kwargs: ``(checkpoint, filepath, storage_options=None)``; in a Fabric,
+                and in a program without a Trainer, ``(path, state, storage_options=None, filter=None)``.
+        """
+        if self.in_fabric is not None:
+            self.in_fabric.save_checkpoint(*args, **kwargs)
+        elif "path" in kwargs or (args and isinstance(args[0], (str, os.PathLike))):
+            Alone(self).save_checkpoint(*args, **kwargs)
+        else:
+            self._save_trainers(*args, **kwargs)
+
+    def _save_trainers(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        if self.is_global_zero:
+            self.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the content of a checkpoint, or in a Fabric the rest of it.
+
+        Args:
+            args, kwargs: ``(checkpoint_path, weights_only=None)``; in a Fabric,
+                and in a program without a Trainer, ``(path, state=None, strict=True, weights_only=None)``.
+        """
+        if self.in_fabric is not None:
+            return self.in_fabric.load_checkpoint(*args, **kwargs)
+        has_state = len(args) > 1 and not isinstance(args[1], bool | None)
+        if has_state or kwargs.keys() & {"path", "state", "strict"}:
+            return Alone(self).load_checkpoint(*args, **kwargs)
+        return self._load_trainers(*args, **kwargs)
+
+    def _load_trainers(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        return self.checkpoint_io.load_checkpoint(checkpoint_path, weights_only=weights_only)
+
+    def remove_checkpoint(self, filepath: Any) -> None:
+        """Remove a checkpoint on the first process."""
+        if self.is_global_zero:
+            self.checkpoint_io.remove_checkpoint(filepath)
+
+    # Lightning's protocol: a Fabric
+    def setup_module_and_optimizers(self, module: nn.Module, optimizers: list[Any], scheduler: Any = None) -> Any:
+        """Set up a module with its optimizers, and return ``(module, optimizers, scheduler)``."""
+        module = self.setup_module(module)
+        return module, [self.setup_optimizer(optimizer) for optimizer in optimizers], scheduler
+
+    def setup_module(self, module: nn.Module) -> Any:
+        """Return the object to call for the module: here the module, which lightlib has placed."""
+        if self.in_fabric is not None:
+            self.in_fabric.place()
+        return module
+
+    def setup_optimizer(self, optimizer: Any) -> Any:
+        """Return the optimizer to step."""
+        return optimizer if self.in_fabric is None else self.in_fabric.place_optimizer(optimizer)
+
+    def module_to_device(self, module: nn.Module) -> None:
+        """Move a module to the device."""
+        module.to(self.root_device)
+
+    def module_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
+        """Return the context of `Fabric.init_module`.
+
+        Args:
+            empty_init: Leave the weights uninitialized.
+        """
+        return self._served.module_init_context(empty_init)
+
+    def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """Return a tensor reduced over all processes."""
+        return self.reduce(tensor, group, reduce_op)
+
+    def clip_gradients_norm(
+        self,
+        module: nn.Module,
+        optimizer: Any,
+        max_norm: float,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = True,
+    ) -> Tensor | None:
+        """Clip the norm of all gradients of an optimizer together, and return it."""
+        limits = Limits(None, max_norm, norm_type, error_if_nonfinite)
+        norm: Tensor | None = self._served.clip(module, optimizer, limits)
+        return norm
+
+    def clip_gradients_value(self, module: nn.Module, optimizer: Any, clip_val: float) -> None:
+        """Clip each gradient of an optimizer."""
+        self._served.clip(module, optimizer, Limits(clip_val, None, 2.0, False))
+
+    def get_module_state_dict(self, module: nn.Module) -> dict[str, Any]:
+        """Return the state of a module, by its own names."""
+        return self._served.module_state(module)
+
+    def load_module_state_dict(self, module: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Load the state of a module."""
+        self._served.load_module_state(module, state_dict, strict)
+
+    def get_optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """Return the state of an optimizer."""
+        return self._served.optimizer_state(optimizer)
+
+    @property
+    def _in_trainer(self) -> bool:
+        return self.in_fabric is None and self.lightning_module is not None
+
+    @property
+    def _served(self) -> InFabric | Alone:
+        return Alone(self) if self.in_fabric is None else self.in_fabric
+
+    # Lightning's protocol: hooks, after those of the callbacks and the module
+    def on_train_start(self) -> None:
+        """Run after the hooks of callbacks and module, as the following ones."""
+
+    def on_validation_start(self) -> None:
+        """Run when a validation starts."""
+
+    def on_test_start(self) -> None:
+        """Run when a test starts."""
+
+    def on_predict_start(self) -> None:
+        """Run when a prediction starts."""
+
+    def on_train_end(self) -> None:
+        """Run when training ends."""
+
+    def on_validation_end(self) -> None:
+        """Run when a validation ends."""
+
+    def on_test_end(self) -> None:
+        """Run when a test ends."""
+
+    def on_predict_end(self) -> None:
+        """Run when a prediction ends."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Run before each training batch."""
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Run when an exception ends the run."""
+
+    # Lightning's names of lightlib's attributes
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Serve the parts of a strategy that neither a Trainer nor a Fabric has connected."""
+            if name not in ("accelerator", "precision", "environment"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            given = self.extension.arguments
+            accelerator = given.get("accelerator")
+            by_device = lookup.of(self.root_device)
+            ours.Strategy.use(
+                self,
+                accelerator if isinstance(accelerator, Accelerator) else by_device,
+                list(self.devices) or [self.root_device],
+                self._plugin_of(Precision) or precisions.Precision(),
+                Environment(),
+            )
+            return getattr(self, name)
+
+    def _plugin_of(self, kind: type) -> Any:
+        """Return the plugin of a kind in the arguments of the strategy; None without one."""
+        return next((one for one in self.extension.arguments.get("plugins", ()) if isinstance(one, kind)), None)
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """The optimizers of the fit."""
+        return [] if self.optimization is None else list(self.optimization.optimizers)
+
+    @property
+    def lr_scheduler_configs(self) -> list[Any]:
+        """The schedules of the fit."""
+        return [] if self.optimization is None else list(self.optimization.schedules.configs)
+
+    @property
+    def lightning_module(self) -> Any:
+        """The user's module."""
+        return self.module if self._of_call is None else self._of_call
+
+    @property
+    def model(self) -> Any:
+        """The user's module: lightlib puts it into no wrapper."""
+        return self.lightning_module
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        check_same(model, self.lightning_module, "model", self)
+
+    @property
+    def precision_plugin(self) -> Any:
+        """The precision."""
+        return self.precision
+
+    @property
+    def cluster_environment(self) -> Any:
+        """The user's environment, or one that stands for the one lightlib has detected."""
+        given = self.extension.environment or self._plugin_of(ClusterEnvironment)
+        return given or environment_like(self.environment)
+
+    @property
+    def parallel_devices(self) -> list[torch.device]:
+        """The devices of this machine."""
+        return list(self.devices)
+
+    @property
+    def num_processes(self) -> int:
+        """The number of processes of this machine."""
+        return len(self.devices)
+
+    @property
+    def process_group_backend(self) -> str | None:
+        """The backend of the process group; None chooses one by the device."""
+        return getattr(self, "backend", None)
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of machines."""
+        return self.environment.num_nodes
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """Which shard of the data this process reads; an override decides it."""
+        return {"num_replicas": self.data_size, "rank": self.data_rank}
+
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        """Whether weights are loaded when the module is placed, which lightlib always does."""
+        return True
+
+    @property
+    def lightning_restore_optimizer(self) -> bool:
+        """Whether the Trainer restores the optimizers."""
+        return True
+
+    @property
+    def handles_gradient_accumulation(self) -> bool:
+        """Whether the strategy accumulates gradients itself."""
+        return False
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        """Register the names of this class; none by default."""

@@ -9,7 +9,15 @@ from typing import Any
 from lightlib import strategies as ours
 from lightlib.errors import MisconfigurationException, is_ours
 
-__all__ = ["check_same", "complete", "overridden", "refuse"]
+__all__ = ["HOOKS", "STEPS", "STORING", "check_same", "complete", "overridden", "refuse"]
+
+STEPS = ("training_step", "validation_step", "test_step", "predict_step")
+STORING = ("save_checkpoint", "load_checkpoint", "remove_checkpoint")
+HOOKS = (
+    *(f"on_{stage}_{moment}" for stage in ("train", "validation", "test", "predict") for moment in ("start", "end")),
+    "on_train_batch_start",
+    "on_exception",
+)
 
 
 def overridden(instance: object, names: Iterable[str]) -> list[str]:

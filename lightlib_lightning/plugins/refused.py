@@ -7,12 +7,10 @@ from typing import Any
 from lightlib.strategies import DeepSpeedStrategy
 from lightlib_lightning.plugins import precision as precisions
 from lightlib_lightning.plugins.batch_calls import BACKWARD, STEPPING
-from lightlib_lightning.plugins.overriding import overridden, refuse
-from lightlib_lightning.plugins.strategy_hooks import HOOKS
+from lightlib_lightning.plugins.overriding import HOOKS, STEPS, overridden, refuse
 
-__all__ = ["STEPS", "refuse_for_trainers", "refuse_in_fabric"]
+__all__ = ["refuse_for_trainers", "refuse_in_fabric"]
 
-STEPS = ("training_step", "validation_step", "test_step", "predict_step")
 _BY_LIGHTLIB = "leave it out: lightlib places the module and its replicas; DDPStrategy(…) takes torch's arguments."
 # Overrides that cannot be honoured, and what to use.
 _REFUSED = {
