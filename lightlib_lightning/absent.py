@@ -18,11 +18,17 @@ _OF_HARDWARE = """
     XLAFSDPStrategy XLAPrecision XLAPrecisionPlugin XLAProfiler XLAStrategy
 """
 
+_REGISTRY = "download the file with the package litmodels, and pass its path as ckpt_path."
+
 # What to do without a name.
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(_OF_HARDWARE.split(), _HARDWARE),
+    **dict.fromkeys(("download_model_from_registry", "find_model_local_ckpt_path"), _REGISTRY),
+    **dict.fromkeys(("LightningLSTM", "SequenceSampler", "SimpleLSTM"), "use Transformer and WikiText2, or copy it."),
+    **dict.fromkeys(("BoringDataModuleNoLen", "IterableBoringDataModule"), "use RandomIterableDataset in a loader."),
     "ACCELERATOR_REGISTRY": "declare an entry point of the group lightlib.accelerators.",
     "LitLogger": "use TensorBoardLogger or CSVLogger for files, or WandbLogger or AimLogger for a service.",
+    "RegisterRecordFunction": "use lightlib.profilers.PyTorchProfiler, which names the layers.",
     "STRATEGY_REGISTRY": "declare an entry point of the group lightlib.strategies.",
     "ScheduleWrapper": "use lightlib.profilers.PyTorchProfiler(schedule=…).",
     "ServableModuleValidator": "send a request to the server of your choice in a test.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,10 +14,8 @@ from lightlib.core.module.module import Module
 
 __all__ = [
     "BoringDataModule",
-    "BoringDataModuleNoLen",
     "BoringModel",
     "DemoModel",
-    "IterableBoringDataModule",
     "ManualOptimBoringModel",
     "RandomDataset",
     "RandomDictDataset",
@@ -218,73 +216,3 @@ class BoringDataModule(DataModule):
     def predict_dataloader(self) -> Any:
         """Return 64 batches of one sample."""
         return DataLoader(self.random_predict)
-
-
-class BoringDataModuleNoLen(DataModule):
-    """As :class:`BoringDataModule`, with data of 512, 128, 256 and 64 samples that have no length."""
-
-    def setup(self, stage: str) -> None:
-        """Make the data that a stage needs."""
-        if stage == "fit":
-            self.random_train = RandomIterableDataset(FEATURES, 512)
-        if stage in ("fit", "validate"):
-            self.random_val = RandomIterableDataset(FEATURES, 128)
-        if stage == "test":
-            self.random_test = RandomIterableDataset(FEATURES, 256)
-        if stage == "predict":
-            self.random_predict = RandomIterableDataset(FEATURES, 64)
-
-    def train_dataloader(self) -> Any:
-        """Return batches of one sample."""
-        return DataLoader(self.random_train)
-
-    def val_dataloader(self) -> Any:
-        """Return batches of one sample."""
-        return DataLoader(self.random_val)
-
-    def test_dataloader(self) -> Any:
-        """Return batches of one sample."""
-        return DataLoader(self.random_test)
-
-    def predict_dataloader(self) -> Any:
-        """Return batches of one sample."""
-        return DataLoader(self.random_predict)
-
-
-class IterableBoringDataModule(DataModule):
-    """Two random sets without a length for each stage."""
-
-    def setup(self, stage: str) -> None:
-        """Make the data that a stage needs."""
-        if stage == "fit":
-            self.train_datasets = self._two(4, 8)
-        if stage in ("fit", "validate"):
-            self.val_datasets = self._two(4, 8)
-        if stage == "test":
-            self.test_datasets = self._two(4, 8)
-        if stage == "predict":
-            self.predict_datasets = self._two(4, 8)
-
-    @staticmethod
-    def _two(*counts: int) -> list[RandomIterableDataset]:
-        return [RandomIterableDataset(FEATURES, count) for count in counts]
-
-    @staticmethod
-    def _loaders(datasets: Iterable[RandomIterableDataset]) -> list[Any]:
-        return [DataLoader(dataset, batch_size=2) for dataset in datasets]
-
-    def train_dataloader(self) -> Any:
-        """Return a loader for each set."""
-        return self._loaders(self.train_datasets)
-
-    def val_dataloader(self) -> Any:
-        """Return a loader for each set."""
-        return self._loaders(self.val_datasets)
-
-    def test_dataloader(self) -> Any:
-        """Return a loader for each set."""
-        return self._loaders(self.test_datasets)
-
-    def predict_dataloader(self) -> Any:
-        """Return a loader for each set."""
-        return self._loaders(self.predict_datasets)

@@ -137,12 +137,11 @@ _OBJECTS: dict[str, str] = {
     **_group(f"{_TOOLS}.closures", "check_finite_loss do_nothing_closure"),
     **_group(f"{_TOOLS}.collectives", "Collective SingleDeviceCollective TorchCollective"),
     **_group(f"{_TOOLS}.measures", "LEFTOVER_PARAMS_NAME NOT_APPLICABLE PARAMETER_NUM_UNITS UNKNOWN_SIZE LayerSummary"),
-    **_group(f"{_TOOLS}.measures", "RegisterRecordFunction get_cpu_stats get_device_stats get_formatted_model_size"),
+    **_group(f"{_TOOLS}.measures", "get_cpu_stats get_device_stats get_formatted_model_size"),
     **_group(f"{_TOOLS}.measures", "get_human_readable_count get_nvidia_gpu_stats get_torchvision_model"),
     **_group(f"{_TOOLS}.measures", "has_len_all_ranks is_shared_filesystem parse_batch_shape"),
     **_group("lightlib.profilers", "Throughput"),
     **_group("lightlib.profilers.flops", "get_available_flops measure_flops"),
-    **_group(f"{_TOOLS}.commands", "download_model_from_registry find_model_local_ckpt_path"),
     **_group(f"{_TOOLS}.mnist_demo", "MNIST MNISTDataModule Net"),
     **_group(f"{_TOOLS}.parsing", "CHECKPOINT_PAST_HPARAMS_KEYS collect_init_args convert load_hparams_from_tags_csv"),
     **_group(f"{_TOOLS}.parsing", "load_hparams_from_yaml merge_dicts migrate_checkpoint parse_class_init_keys"),
@@ -154,10 +153,8 @@ _OBJECTS: dict[str, str] = {
     **_group("lightlib.samplers.distributed", "UnrepeatedDistributedSamplerWrapper"),
     **_group(f"{_TOOLS}.serving", "ServableModule"),
     **_group(f"{_TOOLS}.seeds", "max_seed_value min_seed_value pl_worker_init_function reset_seed"),
-    **_group(
-        f"{_TOOLS}.text_demos", "Dictionary LightningLSTM LightningTransformer PositionalEncoding SequenceSampler"
-    ),
-    **_group(f"{_TOOLS}.text_demos", "SimpleLSTM Transformer WikiText2 tokenize"),
+    **_group(f"{_TOOLS}.text_demos", "Dictionary LightningTransformer PositionalEncoding"),
+    **_group(f"{_TOOLS}.text_demos", "Transformer WikiText2 tokenize"),
     **_group(f"{_TOOLS}.tqdm_bar", "Tqdm"),
     **_group(f"{_TOOLS}.values", "CONVERSION_DTYPES CPU_DEVICE FLOAT16_EPSILON FLOAT32_EPSILON FLOAT64_EPSILON"),
     **_group(
@@ -167,10 +164,8 @@ _OBJECTS: dict[str, str] = {
     **_group(f"{_TOOLS}.values", "cli_lightning_logo convert_inf convert_tensors_to_scalars convert_to_tensors"),
     **_group(f"{_TOOLS}.values", "disable_possible_user_warnings get_standard_metrics"),
     **_group(f"{_TOOLS}.values", "is_cudnn_snafu remove_module_hooks warning_cache"),
-    **_group("lightlib_lightning.demos", "BoringDataModule BoringDataModuleNoLen BoringModel DemoModel"),
-    **_group(
-        "lightlib_lightning.demos", "IterableBoringDataModule ManualOptimBoringModel RandomDataset RandomDictDataset"
-    ),
+    **_group("lightlib_lightning.demos", "BoringDataModule BoringModel DemoModel"),
+    **_group("lightlib_lightning.demos", "ManualOptimBoringModel RandomDataset RandomDictDataset"),
     **_group("lightlib_lightning.demos", "RandomIterableDataset RandomIterableDatasetWithLen"),
     **_group("lightlib_lightning.environments", "ClusterEnvironment KubeflowEnvironment LSFEnvironment"),
     **_group("lightlib_lightning.environments", "LightningEnvironment MPIEnvironment TorchElasticEnvironment"),

@@ -7,14 +7,11 @@ import math
 import shutil
 import subprocess
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
-from typing_extensions import Self
 
 from lightlib.strategies.strategy import Strategy
 
@@ -24,7 +21,6 @@ __all__ = [
     "PARAMETER_NUM_UNITS",
     "UNKNOWN_SIZE",
     "LayerSummary",
-    "RegisterRecordFunction",
     "get_cpu_stats",
     "get_device_stats",
     "get_formatted_model_size",
@@ -198,40 +194,6 @@ class LayerSummary:
     def training(self) -> bool:
         """Whether it is in training mode."""
         return self._module.training
-
-
-class RegisterRecordFunction:
-    """Names the layers of a model in torch's profiler while it is entered.
-
-    Args:
-        model: Its layers are named, the model itself is not.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._records: dict[str, Any] = {}
-        self._handles: list[RemovableHandle] = []
-
-    def _begin(self, name: str, *_: Any) -> None:
-        self._records[name] = torch.autograd.profiler.record_function(f"[pl][module]{name}")
-        self._records[name].__enter__()
-
-    def _end(self, name: str, *_: Any) -> None:
-        self._records.pop(name).__exit__(None, None, None)
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        for name, layer in self._model.named_modules():
-            if name:
-                full = f"{type(layer).__module__}.{type(layer).__name__}: {name}"
-                self._handles.append(layer.register_forward_pre_hook(partial(self._begin, full)))
-                self._handles.append(layer.register_forward_hook(partial(self._end, full)))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        while self._handles:
-            self._handles.pop().remove()
 
 
 def get_torchvision_model(model_name: str, **kwargs: Any) -> nn.Module:

@@ -1,26 +1,22 @@
-"""Lightning's demonstration models of text: a transformer, an LSTM, and the WikiText2 data set."""
+"""Lightning's demonstration of text: a transformer and the WikiText2 data set."""
 
 from __future__ import annotations
 
 import math
 import urllib.request
-from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from lightlib.core.module.module import Module
 
 __all__ = [
     "Dictionary",
-    "LightningLSTM",
     "LightningTransformer",
     "PositionalEncoding",
-    "SequenceSampler",
-    "SimpleLSTM",
     "Transformer",
     "WikiText2",
     "tokenize",
@@ -214,116 +210,3 @@ class LightningTransformer(Module):
     def train_dataloader(self) -> Any:
         """Return batches of one block."""
         return DataLoader(WikiText2())
-
-
-class SimpleLSTM(nn.Module):
-    """Word embeddings, an LSTM, and a linear layer onto the words.
-
-    Args:
-        vocab_size: The number of words.
-        ninp: Features of a word.
-        nhid: Hidden features.
-        nlayers: Layers of the LSTM.
-        dropout: The share of numbers that become zero in training.
-    """
-
-    def __init__(
-        self, vocab_size: int = _WORDS, ninp: int = 512, nhid: int = 512, nlayers: int = 4, dropout: float = 0.2
-    ) -> None:
-        super().__init__()
-        self.vocab_size = vocab_size
-        self.drop = nn.Dropout(dropout)
-        self.encoder = nn.Embedding(vocab_size, ninp)
-        self.rnn = nn.LSTM(ninp, nhid, nlayers, dropout=dropout, batch_first=True)
-        self.decoder = nn.Linear(nhid, vocab_size)
-        self.nlayers = nlayers
-        self.nhid = nhid
-        self.init_weights()
-
-    def init_weights(self) -> None:
-        """Draw the weights of both ends from -0.1 to 0.1."""
-        nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
-        nn.init.zeros_(self.decoder.bias)
-        nn.init.uniform_(self.decoder.weight, -0.1, 0.1)
-
-    def forward(
-        self,
-        input: Tensor,  # noqa: A002 (Lightning's name)
-        hidden: tuple[Tensor, Tensor],
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the logarithms of the probabilities of the words, `(N * T, vocab_size)`, and the new state."""
-        output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
-        scores = self.decoder(self.drop(output)).view(-1, self.vocab_size)
-        return nn.functional.log_softmax(scores, dim=1), hidden
-
-    def init_hidden(self, batch_size: int) -> tuple[Tensor, Tensor]:
-        """Return a state of zeros."""
-        zeros = self.decoder.weight.new_zeros(self.nlayers, batch_size, self.nhid)
-        return zeros, zeros.clone()
-
-
-class SequenceSampler(Sampler[list[int]]):
-    """Batches in which each row continues its row of the batch before.
-
-    Args:
-        dataset: Its length counts.
-        batch_size: The rows of a batch.
-
-    Example:
-        >>> list(SequenceSampler(range(7), batch_size=2))
-        [[0, 3], [1, 4], [2, 5]]
-    """
-
-    def __init__(self, dataset: Sized, batch_size: int) -> None:
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.chunk_size = len(dataset) // batch_size
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yield the indices of each batch."""
-        count = len(self.dataset)
-        for start in range(self.chunk_size):
-            yield list(range(start, count - count % self.batch_size, self.chunk_size))
-
-    def __len__(self) -> int:
-        """Return the number of batches."""
-        return self.chunk_size
-
-
-class LightningLSTM(Module):
-    """Trains :class:`SimpleLSTM` on :class:`WikiText2`; the state lasts for an epoch.
-
-    Args:
-        vocab_size: The number of words.
-    """
-
-    def __init__(self, vocab_size: int = _WORDS) -> None:
-        super().__init__()
-        self.model = SimpleLSTM(vocab_size=vocab_size)
-        self.hidden: tuple[Tensor, Tensor] | None = None
-
-    def on_train_epoch_end(self) -> None:
-        """Forget the state."""
-        self.hidden = None
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Return the loss, and log it as ``train_loss``."""
-        inputs, target = batch
-        state = self.model.init_hidden(inputs.size(0)) if self.hidden is None else self.hidden
-        output, self.hidden = self.model(inputs, (state[0].detach(), state[1].detach()))
-        loss = nn.functional.nll_loss(output, target.view(-1))
-        self.log("train_loss", loss, prog_bar=True)
-        return loss
-
-    def prepare_data(self) -> None:
-        """Download the text."""
-        WikiText2(download=True)
-
-    def train_dataloader(self) -> Any:
-        """Return batches of 20 blocks."""
-        dataset = WikiText2()
-        return DataLoader(dataset, batch_sampler=SequenceSampler(dataset, batch_size=20))
-
-    def configure_optimizers(self) -> Any:
-        """Return SGD of learning rate 20."""
-        return torch.optim.SGD(self.parameters(), lr=20.0)

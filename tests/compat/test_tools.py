@@ -107,14 +107,6 @@ def test_the_use_of_the_processor(monkeypatch):
         measures.get_cpu_stats()
 
 
-def test_layers_are_named_in_the_profiler():
-    net = nn.Sequential(nn.Linear(2, 2))
-    with torch.profiler.profile() as profile, measures.RegisterRecordFunction(net):
-        net(torch.ones(1, 2))
-    assert "[pl][module]torch.nn.modules.linear.Linear: 0" in {event.key for event in profile.key_averages()}
-    assert not net[0]._forward_hooks
-
-
 def test_packages_that_are_missing_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(MisconfigurationException, match="pip install torchvision"):
@@ -146,21 +138,19 @@ def test_a_text_is_blocks_and_trains(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    net = text_demos.LightningLSTM(vocab_size=4)
-    net.model = text_demos.SimpleLSTM(4, 6, 6, 1, 0.0)
+    net = text_demos.LightningTransformer(vocab_size=4)
+    net.model = text_demos.Transformer(4, 6, 2, 6, 1, 0.0)
     trainer = lightlib.Trainer(**QUIET, max_steps=1)
-    loader = torch.utils.data.DataLoader(text, batch_sampler=text_demos.SequenceSampler(text, 2))
+    loader = torch.utils.data.DataLoader(text, batch_size=2)
     before = {name: one.clone() for name, one in net.model.state_dict().items()}
     trainer.fit(net, loader)
 
-    plain = text_demos.SimpleLSTM(4, 6, 6, 1, 0.0)
+    plain = text_demos.Transformer(4, 6, 2, 6, 1, 0.0)
     plain.load_state_dict(before)
     inputs, target = next(iter(loader))
-    loss = nn.functional.nll_loss(plain(inputs, plain.init_hidden(2))[0], target.view(-1))
-    loss.backward()
-    torch.optim.SGD(plain.parameters(), lr=20.0).step()
+    nn.functional.nll_loss(plain(inputs, target), target.view(-1)).backward()
+    torch.optim.SGD(plain.parameters(), lr=0.1).step()
     assert all(torch.equal(one, plain.state_dict()[name]) for name, one in net.model.state_dict().items())
-    assert trainer.callback_metrics["train_loss"] == loss
 
 
 def test_the_loggers_of_fabric_take_its_arguments(tmp_path):

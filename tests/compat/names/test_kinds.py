@@ -18,7 +18,9 @@ from scripts.lightning_paths import kind_of
 RECORD = json.loads(Path(__file__).with_name("kinds_2_6.json").read_text(encoding="utf-8"))
 KINDS = {name: kind for kind, names in RECORD.items() for name in names.split()}
 # Kinds that differ: functions that are absent are stand-ins, and `with pl_legacy_patch():` needs no class.
-DIFFERENT = {"fabric_plugin_to_compute_dtype": "class", "pl_legacy_patch": "function", "prepare_for_backward": "class"}
+ABSENT = ("download_model_from_registry", "fabric_plugin_to_compute_dtype", "find_model_local_ckpt_path",
+          "prepare_for_backward")  # fmt: skip
+DIFFERENT = {**dict.fromkeys(ABSENT, "class"), "pl_legacy_patch": "function"}
 
 
 @pytest.fixture(autouse=True)

@@ -51,8 +51,6 @@ def models(at, of_fabric):
     torch.manual_seed(3)
     words = torch.randint(0, 20, (2, 6))
     transformer = at("demos.transformer").Transformer(20, 8, 2, 8, 1, 0.0)
-    lstm = at("demos.lstm").SimpleLSTM(20, 8, 8, 2, 0.0)
-    output, state = lstm(words, lstm.init_hidden(2))
     net = at("demos.boring_classes").Net().eval()
     layer = nn.Linear(3, 2)
     summary = at("utilities.model_summary").LayerSummary(layer)
@@ -63,7 +61,6 @@ def models(at, of_fabric):
         "transformer": transformer(words, words).sum().item(),
         "transformer's parameters": sorted(transformer.state_dict()),
         "mask": transformer.generate_square_subsequent_mask(3).tolist(),
-        "lstm": [output.sum().item(), state[0].sum().item(), sorted(lstm.state_dict())],
         "net": [net(torch.ones(1, 1, 28, 28)).tolist(), sorted(net.state_dict())],
         "layer": [before, summary.in_size, summary.out_size, summary.layer_type, summary.num_parameters],
         "flops": [
@@ -78,7 +75,6 @@ def samplers(at, of_fabric):
     wrapper = of_fabric("utilities.distributed").DistributedSamplerWrapper
     alone = at("overrides.distributed").UnrepeatedDistributedSampler
     wrapped = at("overrides.distributed").UnrepeatedDistributedSamplerWrapper
-    text = at("demos.lstm").SequenceSampler
     torch.manual_seed(5)
     drawn = torch.utils.data.RandomSampler(range(7))
     places = [{"num_replicas": 3, "rank": rank} for rank in range(3)]
@@ -90,7 +86,6 @@ def samplers(at, of_fabric):
         "wrapper of a random one": list(wrapper(drawn, shuffle=False, **places[0])),
         "unrepeated": [[list(one), len(one)] for one in shuffled],
         "unrepeated wrapper": [list(wrapped([5, 3, 1, 0, 2], shuffle=False, **place)) for place in places],
-        "rows": [list(text(range(11), 3)), len(text(range(11), 3))],
     }
 
 

@@ -1,21 +1,17 @@
-"""Lightning's commands as functions, and its registry of models."""
+"""Lightning's commands as functions."""
 
 from __future__ import annotations
 
 import argparse
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
 import torch
 
-from lightlib import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib_lightning.tools import commands
-
-QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 
 
 @pytest.mark.processes
@@ -56,38 +52,3 @@ class TestUpgrade:
     def test_a_wrong_path(self, monkeypatch):
         with pytest.raises(MisconfigurationException, match=r"There is no checkpoint 'no'.*'\.pt'"):
             self.run(monkeypatch, "no", "-e", "pt")
-
-
-class TestRegistry:
-    @pytest.mark.parametrize(
-        ("path", "default", "folder"),
-        # the folders are those of Lightning 2.6.6
-        [("registry:mine", None, "mine"), ("registry:org/team/mine:version:2", None, "org_team_mine_2"),
-         ("registry", "other", "other"), ("registry:version:2", "other", "other_2")],
-    )  # fmt: skip
-    def test_the_file_of_a_model(self, path, default, folder):
-        Path(folder).mkdir()
-        Path(folder, "model.ckpt").touch()
-        assert commands.find_model_local_ckpt_path(path, default, ".") == f"./{folder}/model.ckpt"
-
-    @pytest.mark.parametrize("path", ["mine.ckpt", "registry", None, "registry:a:b"])
-    def test_a_name_of_another_form(self, path):
-        with pytest.raises(MisconfigurationException, match="names no model of the registry"):
-            commands.find_model_local_ckpt_path(path, None, ".")
-
-    def test_litmodels_downloads(self, monkeypatch):
-        asked = []
-
-        def download_model(name, download_dir):
-            asked.append((name, download_dir))
-            return ["model.ckpt"]
-
-        trainer = Trainer(accelerator="cpu", default_root_dir="root", **QUIET)
-        monkeypatch.setitem(sys.modules, "litmodels", None)
-        with pytest.raises(MisconfigurationException, match="litmodels is not installed"):
-            commands.download_model_from_registry("registry:org/mine", trainer)
-        module = types.ModuleType("litmodels")
-        module.download_model = download_model
-        monkeypatch.setitem(sys.modules, "litmodels", module)
-        commands.download_model_from_registry("registry:org/mine:version:3", trainer)
-        assert asked == [("org/mine:3", str(Path(trainer.default_root_dir) / "org_mine_3"))]
