@@ -9,14 +9,23 @@ from importlib import resources
 __all__ = ["INTERNALS", "PRIVATE", "has_own_row", "imported", "names", "private_names", "provided", "target"]
 
 
-def _group(module: str, names: str) -> dict[str, str]:
-    """Return the target of each name: ``module:name``; ``ours=Theirs`` where the two names differ."""
-    pairs = [name.partition("=") for name in names.split()]
-    return {theirs or ours: f"{module}:{ours}" for ours, _, theirs in pairs}
+def _targets(table: str) -> dict[str, str]:
+    """Return where the object behind each name is, as ``module:attribute``.
 
+    Args:
+        table: Modules, each with a colon behind it, and their names; ``ours=Theirs`` where Lightning's name is another
+            one. A module that begins with a dot is below this package.
+    """
+    found: dict[str, str] = {}
+    module = ""
+    for word in table.split():
+        if word.endswith(":"):
+            module = f"{__package__ if word.startswith('.') else ''}{word[:-1]}"
+        else:
+            ours, _, theirs = word.partition("=")
+            found[theirs or ours] = f"{module}:{ours}"
+    return found
 
-_TOOLS = "lightlib_lightning.tools"
-_UTILITIES = f"{_TOOLS}.small_functions"
 
 _ALIASES = """
     _DATALOADER _DEVICE _EVALUATE_OUTPUT _MAP_LOCATION_TYPE _METRIC _METRICS _NUMBER _OUT_DICT _PARAMETERS _PATH
@@ -38,196 +47,144 @@ _FLAGS = """
 """
 
 # By Lightning's name, wherever Lightning has it.
-_OBJECTS: dict[str, str] = {
-    **_group("lightlib", "Callback CombinedLoader LightningDataModule LightningModule Trainer"),
-    **_group("lightlib", "Fabric isolate_rng seed_everything"),
-    **_group("lightlib.accelerators", "Accelerator CPUAccelerator CUDAAccelerator MPSAccelerator"),
-    **_group("lightlib.accelerators", "find_usable_cuda_devices"),
-    **_group("lightlib.callbacks", "Checkpoint EarlyStopping GradientAccumulationScheduler LambdaCallback"),
-    **_group(
-        "lightlib.callbacks", "LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint ProgressBar"
-    ),
-    **_group("lightlib.callbacks", "BatchSizeFinder EMAWeightAveraging LearningRateFinder WeightAveraging"),
-    **_group("lightlib.callbacks", "DeviceStatsMonitor SpikeDetection ThroughputMonitor"),
-    **_group("lightlib.callbacks.monitors.spike", "FabricSpikeDetection TrainingSpikeException"),
-    **_group("lightlib.callbacks", "ModelPruning"),
-    **_group("lightlib.callbacks", "StochasticWeightAveraging"),
-    **_group("lightlib.callbacks", "BackboneFinetuning BaseFinetuning"),
-    **_group("lightlib.callbacks.finetuning.backbone", "multiplicative"),
-    **_group("lightlib.tuner", "Tuner"),
-    **_group("lightlib.callbacks", "RichModelSummary RichProgressBar RichProgressBarTheme TQDMProgressBar Timer"),
-    **_group("lightlib.callbacks.early_stopping", "EarlyStoppingReason"),
-    **_group("lightlib.callbacks.summary.model_summary", "summarize"),
-    **_group("lightlib.cli", "ArgsType LightningArgumentParser LightningCLI ReduceLROnPlateau SaveConfigCallback"),
-    **_group("lightlib.cli", "instantiate_module"),
-    # From the file that needs no jsonargparse: modules annotate their arguments with these.
-    **_group("lightlib.config.optimizers", "LRSchedulerCallable OptimizerCallable instantiate_class"),
-    **_group("lightlib.core.optimization.schedules", "SchedulerConfig=LRSchedulerConfig"),
-    **_group("lightlib.core.optimization.wrapper", "LightningOptimizer"),
-    **_group("lightlib.core.progress.states", "RunningStage TrainerFn TrainerState TrainerStatus"),
-    **_group("lightlib.core.values.hparams", "AttributeDict HyperparametersMixin"),
-    **_group("lightlib.core.module.hook_defaults", "DataHooks ModelHooks"),
-    **_group("lightlib.errors", "MisconfigurationException SIGTERMException"),
-    **_group("lightlib.fabric", "is_wrapped"),
-    **_group("lightlib.fabric.data_parallel", "DataParallelStrategy"),
-    **_group("lightlib.launch", "SLURMEnvironment free_port=find_free_network_port"),
-    **_group("lightlib.loggers", "CSVLogger CometLogger DummyExperiment DummyLogger Logger MLFlowLogger NeptuneLogger"),
-    **_group("lightlib.loggers", "TensorBoardLogger WandbLogger rank_zero_experiment"),
-    **_group("lightlib.loggers", "FabricLogger"),
-    **_group(f"{_TOOLS}.old_pickles", "pl_legacy_patch"),
-    **_group(f"{_TOOLS}.fabric_loggers", "CSVLogger=FabricCSVLogger TensorBoardLogger=FabricTensorBoardLogger"),
-    **_group("lightlib.loggers.csv", "ExperimentWriter"),
-    **_group("lightlib.strategies.group.process_group", "DEFAULT_TIMEOUT=default_pg_timeout"),
-    **_group("lightlib.callbacks.summary.model_summary", "Summary"),
-    **_group("torch.utils._pytree", "SUPPORTED_NODES tree_unflatten"),
-    **_group("lightning_utilities.core.rank_zero", "rank_zero_only=utils_rank_zero_only"),
-    **_group("lightlib_lightning.plugins.precision", "DoublePrecision=DoublePrecisionPlugin HalfPrecision"),
-    **_group(
-        "lightlib_lightning.plugins.precision", "DoublePrecision HalfPrecision=HalfPrecisionPlugin MixedPrecision"
-    ),
-    **_group("lightlib_lightning.plugins.precision", "MixedPrecision=MixedPrecisionPlugin Precision"),
-    **_group("lightlib_lightning.plugins.precision", "Precision=PrecisionPlugin Precision=FabricPrecision"),
-    **_group("lightlib_lightning.plugins.strategy_precision", "DeepSpeedPrecision FSDPPrecision"),
-    **_group("lightlib_lightning.plugins.strategy_precision", "DeepSpeedPrecision=DeepSpeedPrecisionPlugin"),
-    **_group(
-        "lightlib_lightning.plugins.strategy_precision",
-        "FSDPPrecision=FSDPPrecisionPlugin FSDPPrecision=FSDPMixedPrecisionPlugin",
-    ),
-    **_group("lightlib_lightning.plugins.layer_precision", "BitsandbytesPrecision TransformerEnginePrecision"),
-    **_group("lightlib_lightning.plugins.layer_precision", "BitsandbytesPrecision=BitsandbytesPrecisionPlugin"),
-    **_group(
-        "lightlib_lightning.plugins.layer_precision", "TransformerEnginePrecision=TransformerEnginePrecisionPlugin"
-    ),
-    **_group("lightlib_lightning.plugins.layer_precision", "BitsandbytesPrecision=FabricBNBPrecision"),
-    **_group("lightlib_lightning.plugins.layer_precision", "TransformerEnginePrecision=FabricTEPrecision"),
-    **_group("lightlib_lightning.plugins.double", "LightningDoublePrecisionModule"),
-    **_group(
-        f"{_TOOLS}.deepspeed_files", "DeepSpeedLayerSummary DeepSpeedSummary deepspeed_param_size ds_checkpoint_dir"
-    ),
-    **_group(f"{_TOOLS}.deepspeed_files", "convert_zero_checkpoint_to_fp32_state_dict"),
-    **_group("lightlib_lightning.plugins.io", "AsyncCheckpointIO CheckpointIO TorchCheckpointIO"),
-    **_group("lightlib_lightning.plugins.layer_sync", "LayerSync TorchSyncBatchNorm"),
-    **_group("lightlib_lightning.plugins.registries", "ACCELERATOR_REGISTRY ACCELERATOR_REGISTRY=AcceleratorRegistry"),
-    **_group("lightlib_lightning.plugins.registries", "STRATEGY_REGISTRY STRATEGY_REGISTRY=StrategyRegistry"),
-    **_group("lightlib_lightning.plugins.registries", "call_register_accelerators"),
-    **_group("lightlib.profilers", "AdvancedProfiler PassThroughProfiler Profiler PyTorchProfiler SimpleProfiler"),
-    **_group("lightlib.report", "PossibleUserWarning"),
-    **_group(
-        "lightlib_lightning.plugins.strategies", "DDPStrategy DeepSpeedStrategy FSDPStrategy ModelParallelStrategy"
-    ),
-    **_group("lightlib_lightning.plugins.strategies", "ParallelStrategy SingleDeviceStrategy"),
-    **_group("lightlib_lightning.plugins.base_strategy", "Strategy"),
-    **_group("lightning_utilities.core.apply_func", "apply_to_collection is_dataclass_instance"),
-    **_group("lightning_utilities.core.enums", "StrEnum=LightningEnum"),
-    **_group("lightning_utilities.core.imports", "RequirementCache compare_version module_available package_available"),
-    **_group("lightning_utilities.core.rank_zero", "WarningCache rank_prefixed_message rank_zero_debug"),
-    **_group(
-        "lightning_utilities.core.rank_zero", "rank_zero_deprecation rank_zero_info rank_zero_only rank_zero_warn"
-    ),
-    **_group("torch.cuda", "device_count=num_cuda_devices is_available=is_cuda_available"),
-    **_group(
-        _UTILITIES, "clean_namespace extract_batch_size find_shared_parameters from_compiled garbage_collection_cuda"
-    ),
-    **_group(_UTILITIES, "get_all_subclasses get_filesystem get_init_args grad_norm has_iterable_dataset has_len"),
-    **_group(_UTILITIES, "is_cuda_out_of_memory is_oom_error is_out_of_cpu_memory is_overridden"),
-    **_group(_UTILITIES, "is_param_in_hook_signature is_picklable lightning_getattr lightning_hasattr"),
-    **_group(_UTILITIES, "lightning_setattr move_data_to_device recursive_detach set_shared_parameters sized_len"),
-    **_group(_UTILITIES, "suggested_max_num_workers to_uncompiled"),
-    **_group(f"{_TOOLS}.closures", "AbstractClosure Closure ClosureResult ManualResult OutputResult RestartStage"),
-    **_group(f"{_TOOLS}.closures", "check_finite_loss do_nothing_closure"),
-    **_group(f"{_TOOLS}.collectives", "Collective SingleDeviceCollective TorchCollective"),
-    **_group(f"{_TOOLS}.measures", "LEFTOVER_PARAMS_NAME NOT_APPLICABLE PARAMETER_NUM_UNITS UNKNOWN_SIZE LayerSummary"),
-    **_group(f"{_TOOLS}.measures", "get_cpu_stats get_device_stats get_formatted_model_size"),
-    **_group(f"{_TOOLS}.measures", "get_human_readable_count get_nvidia_gpu_stats get_torchvision_model"),
-    **_group(f"{_TOOLS}.measures", "has_len_all_ranks is_shared_filesystem parse_batch_shape"),
-    **_group("lightlib.profilers", "Throughput"),
-    **_group("lightlib.profilers.flops", "get_available_flops measure_flops"),
-    **_group(f"{_TOOLS}.mnist_demo", "MNIST MNISTDataModule Net"),
-    **_group(f"{_TOOLS}.parsing", "CHECKPOINT_PAST_HPARAMS_KEYS collect_init_args convert load_hparams_from_tags_csv"),
-    **_group(f"{_TOOLS}.parsing", "load_hparams_from_yaml merge_dicts migrate_checkpoint parse_class_init_keys"),
-    **_group(f"{_TOOLS}.parsing", "pl_load"),
-    **_group(f"{_TOOLS}.parsing", "save_hparams_to_tags_csv save_hparams_to_yaml save_hyperparameters update_hparams"),
-    **_group(f"{_TOOLS}.rich_columns", "BatchesProcessedColumn CustomBarColumn CustomInfiniteTask CustomProgress"),
-    **_group(f"{_TOOLS}.rich_columns", "CustomTimeColumn MetricsTextColumn ProcessingSpeedColumn"),
-    **_group("lightlib.samplers.distributed", "DistributedSamplerWrapper UnrepeatedDistributedSampler"),
-    **_group("lightlib.samplers.distributed", "UnrepeatedDistributedSamplerWrapper"),
-    **_group(f"{_TOOLS}.serving", "ServableModule"),
-    **_group(f"{_TOOLS}.seeds", "max_seed_value min_seed_value pl_worker_init_function reset_seed"),
-    **_group(f"{_TOOLS}.text_demos", "Dictionary LightningTransformer PositionalEncoding"),
-    **_group(f"{_TOOLS}.text_demos", "Transformer WikiText2 tokenize"),
-    **_group(f"{_TOOLS}.tqdm_bar", "Tqdm"),
-    **_group(f"{_TOOLS}.values", "CONVERSION_DTYPES CPU_DEVICE FLOAT16_EPSILON FLOAT32_EPSILON FLOAT64_EPSILON"),
-    **_group(
-        f"{_TOOLS}.values", "FRAMEWORK_NAME LIGHTNING_LOGO LOCAL_FILE_URI_PREFIX CheckpointHooks CollectibleGroup"
-    ),
-    **_group(f"{_TOOLS}.values", "GradClipAlgorithmType Interval LightningDeprecationWarning Optimizable Steppable"),
-    **_group(f"{_TOOLS}.values", "cli_lightning_logo convert_inf convert_tensors_to_scalars convert_to_tensors"),
-    **_group(f"{_TOOLS}.values", "disable_possible_user_warnings get_standard_metrics"),
-    **_group(f"{_TOOLS}.values", "is_cudnn_snafu remove_module_hooks warning_cache"),
-    **_group("lightlib_lightning.demos", "BoringDataModule BoringModel DemoModel"),
-    **_group("lightlib_lightning.demos", "ManualOptimBoringModel RandomDataset RandomDictDataset"),
-    **_group("lightlib_lightning.demos", "RandomIterableDataset RandomIterableDatasetWithLen"),
-    **_group("lightlib_lightning.environments", "ClusterEnvironment KubeflowEnvironment LSFEnvironment"),
-    **_group("lightlib_lightning.environments", "LightningEnvironment MPIEnvironment TorchElasticEnvironment"),
-    **_group("lightlib_lightning.types", "DistributedDataParallel EVAL_DATALOADERS LRScheduler"),
-    **_group("lightlib.callbacks.prediction_writer", "BasePredictionWriter WriteInterval"),
-    **_group(
-        "lightlib_lightning.types", "LRSchedulerConfigType LRSchedulerTypeTuple LRSchedulerTypeUnion OptimizerConfig"
-    ),
-    **_group("lightlib_lightning.types", "BType LRSchedulerPLType LRSchedulerType MODULE_OPTIMIZERS comet_experiment"),
-    **_group("lightlib_lightning.types", "RedOpType T TBroadcast TModel TReduce T_destination ModuleType"),
-    **_group("lightlib_lightning.loggers", "formatter log"),
-    **_group("torch.distributed", "ProcessGroup ReduceOp"),
-    **_group("torch", "UntypedStorage"),
-    **_group(
-        "lightlib_lightning.types", "OptimizerLRScheduler OptimizerLRSchedulerConfig STEP_OUTPUT TRAIN_DATALOADERS"
-    ),
-}
+_OBJECTS = _targets(
+    """
+    lightlib: Callback CombinedLoader Fabric isolate_rng LightningDataModule LightningModule seed_everything Trainer
+    lightlib.accelerators: Accelerator CPUAccelerator CUDAAccelerator find_usable_cuda_devices MPSAccelerator
+    lightlib.callbacks: BackboneFinetuning BaseFinetuning BatchSizeFinder Checkpoint DeviceStatsMonitor
+        EarlyStopping EMAWeightAveraging GradientAccumulationScheduler LambdaCallback LearningRateFinder
+        LearningRateMonitor ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint ProgressBar
+        RichModelSummary RichProgressBar RichProgressBarTheme SpikeDetection StochasticWeightAveraging
+        ThroughputMonitor Timer TQDMProgressBar WeightAveraging
+    lightlib.callbacks.early_stopping: EarlyStoppingReason
+    lightlib.callbacks.finetuning.backbone: multiplicative
+    lightlib.callbacks.monitors.spike: FabricSpikeDetection TrainingSpikeException
+    lightlib.callbacks.prediction_writer: BasePredictionWriter WriteInterval
+    lightlib.callbacks.summary.model_summary: summarize Summary
+    lightlib.cli: ArgsType instantiate_module LightningArgumentParser LightningCLI ReduceLROnPlateau
+        SaveConfigCallback
+    lightlib.config.optimizers: instantiate_class LRSchedulerCallable OptimizerCallable
+    lightlib.core.module.hook_defaults: DataHooks ModelHooks
+    lightlib.core.optimization.schedules: SchedulerConfig=LRSchedulerConfig
+    lightlib.core.optimization.wrapper: LightningOptimizer
+    lightlib.core.progress.states: RunningStage TrainerFn TrainerState TrainerStatus
+    lightlib.core.values.hparams: AttributeDict HyperparametersMixin
+    lightlib.errors: MisconfigurationException SIGTERMException
+    lightlib.fabric: is_wrapped
+    lightlib.fabric.data_parallel: DataParallelStrategy
+    lightlib.launch: free_port=find_free_network_port SLURMEnvironment
+    lightlib.loggers: CometLogger CSVLogger DummyExperiment DummyLogger FabricLogger Logger MLFlowLogger
+        NeptuneLogger rank_zero_experiment TensorBoardLogger WandbLogger
+    lightlib.loggers.csv: ExperimentWriter
+    lightlib.profilers: AdvancedProfiler PassThroughProfiler Profiler PyTorchProfiler SimpleProfiler Throughput
+    lightlib.profilers.flops: get_available_flops measure_flops
+    lightlib.report: PossibleUserWarning
+    lightlib.samplers.distributed: DistributedSamplerWrapper UnrepeatedDistributedSampler
+        UnrepeatedDistributedSamplerWrapper
+    lightlib.strategies.group.process_group: DEFAULT_TIMEOUT=default_pg_timeout
+    lightlib.tuner: Tuner
+    lightning_utilities.core.apply_func: apply_to_collection is_dataclass_instance
+    lightning_utilities.core.enums: StrEnum=LightningEnum
+    lightning_utilities.core.imports: compare_version module_available package_available RequirementCache
+    lightning_utilities.core.rank_zero: rank_prefixed_message rank_zero_debug rank_zero_deprecation rank_zero_info
+        rank_zero_only=utils_rank_zero_only rank_zero_only rank_zero_warn WarningCache
+    torch: UntypedStorage
+    torch.cuda: device_count=num_cuda_devices is_available=is_cuda_available
+    torch.distributed: ProcessGroup ReduceOp
+    torch.utils._pytree: SUPPORTED_NODES tree_unflatten
+    .demos: BoringDataModule BoringModel DemoModel ManualOptimBoringModel RandomDataset RandomDictDataset
+        RandomIterableDataset RandomIterableDatasetWithLen
+    .environments: ClusterEnvironment KubeflowEnvironment LightningEnvironment LSFEnvironment MPIEnvironment
+        TorchElasticEnvironment
+    .loggers: formatter log
+    .plugins.base_strategy: Strategy
+    .plugins.double: LightningDoublePrecisionModule
+    .plugins.io: AsyncCheckpointIO CheckpointIO TorchCheckpointIO
+    .plugins.layer_precision: BitsandbytesPrecision BitsandbytesPrecision=BitsandbytesPrecisionPlugin
+        BitsandbytesPrecision=FabricBNBPrecision TransformerEnginePrecision
+        TransformerEnginePrecision=TransformerEnginePrecisionPlugin TransformerEnginePrecision=FabricTEPrecision
+    .plugins.layer_sync: LayerSync TorchSyncBatchNorm
+    .plugins.precision: DoublePrecision=DoublePrecisionPlugin DoublePrecision HalfPrecision
+        HalfPrecision=HalfPrecisionPlugin MixedPrecision MixedPrecision=MixedPrecisionPlugin Precision
+        Precision=PrecisionPlugin Precision=FabricPrecision
+    .plugins.registries: ACCELERATOR_REGISTRY ACCELERATOR_REGISTRY=AcceleratorRegistry call_register_accelerators
+        STRATEGY_REGISTRY STRATEGY_REGISTRY=StrategyRegistry
+    .plugins.strategies: DDPStrategy DeepSpeedStrategy FSDPStrategy ModelParallelStrategy ParallelStrategy
+        SingleDeviceStrategy
+    .plugins.strategy_precision: DeepSpeedPrecision DeepSpeedPrecision=DeepSpeedPrecisionPlugin FSDPPrecision
+        FSDPPrecision=FSDPPrecisionPlugin FSDPPrecision=FSDPMixedPrecisionPlugin
+    .tools.closures: AbstractClosure check_finite_loss Closure ClosureResult do_nothing_closure ManualResult
+        OutputResult RestartStage
+    .tools.collectives: Collective SingleDeviceCollective TorchCollective
+    .tools.deepspeed_files: convert_zero_checkpoint_to_fp32_state_dict deepspeed_param_size DeepSpeedLayerSummary
+        DeepSpeedSummary ds_checkpoint_dir
+    .tools.fabric_loggers: CSVLogger=FabricCSVLogger TensorBoardLogger=FabricTensorBoardLogger
+    .tools.measures: get_cpu_stats get_device_stats get_formatted_model_size get_human_readable_count
+        get_nvidia_gpu_stats get_torchvision_model has_len_all_ranks is_shared_filesystem LayerSummary
+        LEFTOVER_PARAMS_NAME NOT_APPLICABLE PARAMETER_NUM_UNITS parse_batch_shape UNKNOWN_SIZE
+    .tools.mnist_demo: MNIST MNISTDataModule Net
+    .tools.old_pickles: pl_legacy_patch
+    .tools.parsing: CHECKPOINT_PAST_HPARAMS_KEYS collect_init_args convert load_hparams_from_tags_csv
+        load_hparams_from_yaml merge_dicts migrate_checkpoint parse_class_init_keys pl_load save_hparams_to_tags_csv
+        save_hparams_to_yaml save_hyperparameters update_hparams
+    .tools.rich_columns: BatchesProcessedColumn CustomBarColumn CustomInfiniteTask CustomProgress CustomTimeColumn
+        MetricsTextColumn ProcessingSpeedColumn
+    .tools.seeds: max_seed_value min_seed_value pl_worker_init_function reset_seed
+    .tools.serving: ServableModule
+    .tools.small_functions: clean_namespace extract_batch_size find_shared_parameters from_compiled
+        garbage_collection_cuda get_all_subclasses get_filesystem get_init_args grad_norm has_iterable_dataset
+        has_len is_cuda_out_of_memory is_oom_error is_out_of_cpu_memory is_overridden is_param_in_hook_signature
+        is_picklable lightning_getattr lightning_hasattr lightning_setattr move_data_to_device recursive_detach
+        set_shared_parameters sized_len suggested_max_num_workers to_uncompiled
+    .tools.text_demos: Dictionary LightningTransformer PositionalEncoding tokenize Transformer WikiText2
+    .tools.tqdm_bar: Tqdm
+    .tools.values: CheckpointHooks cli_lightning_logo CollectibleGroup CONVERSION_DTYPES convert_inf
+        convert_tensors_to_scalars convert_to_tensors CPU_DEVICE disable_possible_user_warnings FLOAT16_EPSILON
+        FLOAT32_EPSILON FLOAT64_EPSILON FRAMEWORK_NAME get_standard_metrics GradClipAlgorithmType Interval
+        is_cudnn_snafu LIGHTNING_LOGO LightningDeprecationWarning LOCAL_FILE_URI_PREFIX Optimizable
+        remove_module_hooks Steppable warning_cache
+    .types: BType comet_experiment DistributedDataParallel EVAL_DATALOADERS LRScheduler LRSchedulerConfigType
+        LRSchedulerPLType LRSchedulerType LRSchedulerTypeTuple LRSchedulerTypeUnion MODULE_OPTIMIZERS ModuleType
+        OptimizerConfig OptimizerLRScheduler OptimizerLRSchedulerConfig RedOpType STEP_OUTPUT T T_destination
+        TBroadcast TModel TRAIN_DATALOADERS TReduce
+    """
+)
 
 # Private names that projects import, by Lightning's name; scripts/lightning_paths.py records which modules have them.
-_INTERNALS = "lightlib_lightning.internals"
-PRIVATE: dict[str, str] = {
-    **_group(f"{_INTERNALS}.connectors", "AcceleratorConnector=_AcceleratorConnector"),
-    **_group(
-        f"{_INTERNALS}.connectors", "CallbackConnector=_CallbackConnector CheckpointConnector=_CheckpointConnector"
-    ),
-    **_group(f"{_INTERNALS}.connectors", "DataConnector=_DataConnector LoggerConnector=_LoggerConnector"),
-    **_group(f"{_INTERNALS}.connectors", "SignalConnector=_SignalConnector"),
-    **_group(f"{_INTERNALS}.loops", "DataSource=_DataLoaderSource EpochLoop=_TrainingEpochLoop FitLoop=_FitLoop"),
-    **_group(f"{_INTERNALS}.loops", "EvaluationLoop=_EvaluationLoop PredictionLoop=_PredictionLoop"),
-    **_group(f"{_INTERNALS}.saving", "load=_load load_object=_load_from_checkpoint load_state=_load_state"),
-    **_group(f"{_INTERNALS}.saving", "load_hparams_from_tags_csv load_hparams_from_yaml save_hparams_to_tags_csv"),
-    **_group(f"{_INTERNALS}.saving", "save_hparams_to_yaml update_hparams"),
-    **_group(f"{_INTERNALS}.devices", "check_data_type=_check_data_type check_unique=_check_unique"),
-    **_group(f"{_INTERNALS}.devices", "list_of_text=_normalize_parse_gpu_string_input parse_gpu_ids=_parse_gpu_ids"),
-    **_group(f"{_INTERNALS}.devices", "available_gpus=_get_all_available_gpus root_gpu=_determine_root_gpu_device"),
-    **_group(
-        f"{_INTERNALS}.logged", "add_prefix=_add_prefix convert_params=_convert_params flatten_dict=_flatten_dict"
-    ),
-    **_group(f"{_INTERNALS}.logged", "sanitize_callable_params=_sanitize_callable_params"),
-    **_group(f"{_INTERNALS}.logged", "sanitize_params=_sanitize_params scan_checkpoints=_scan_checkpoints"),
-    **_group(f"{_INTERNALS}.logged", "version=_version"),
-    **_group(f"{_INTERNALS}.functions", "METADATA_FILENAME=_METADATA_FILENAME MockOptimizer=_MockOptimizer"),
-    **_group(f"{_INTERNALS}.functions", "NotYetLoadedTensor=_NotYetLoadedTensor ResultMetric=_ResultMetric"),
-    **_group(f"{_INTERNALS}.functions", "Sharded=_Sharded Stateful=_Stateful all_reduce=_sync_ddp"),
-    **_group(f"{_INTERNALS}.functions", "SubprocessScriptLauncher=_SubprocessScriptLauncher"),
-    **_group(f"{_INTERNALS}.functions", "all_reduce_if_initialized=_sync_ddp_if_available"),
-    **_group(f"{_INTERNALS}.functions", "apply_filter=_apply_filter check_keys=_validate_keys_for_strict_loading"),
-    **_group(f"{_INTERNALS}.functions", "backend_for=_get_default_process_group_backend_for_device is_dir=_is_dir"),
-    **_group(f"{_INTERNALS}.functions", "checkpoint_activations=_setup_activation_checkpointing"),
-    **_group(f"{_INTERNALS}.functions", "full_state_dict=_get_full_state_dict_context"),
-    **_group(f"{_INTERNALS}.functions", "init_connection=_init_dist_connection lazy_load=_lazy_load"),
-    **_group(f"{_INTERNALS}.functions", "is_initialized=_distributed_is_initialized move_state=_move_state_into"),
-    **_group(f"{_INTERNALS}.functions", "materialize=_materialize_meta_tensors rank_from_environment=_get_rank"),
-    **_group(f"{_INTERNALS}.functions", "reasons_to_skip=_runif_reasons"),
-    **_group(f"{_INTERNALS}.flags", _FLAGS),
-    **_group("lightlib_lightning.plugins.io", "_WrappingCheckpointIO"),
-    **_group("lightlib_lightning.plugins.registries", "_AcceleratorRegistry _StrategyRegistry _register_classes"),
-    **_group("lightlib_lightning.types", _ALIASES),
-    **_group("lightlib.fabric.loader", "FabricLoader=_FabricDataLoader"),
-    **_group("lightlib.fabric.wrapped", "FabricModule=_FabricModule FabricOptimizer=_FabricOptimizer"),
-    **_group("lightlib.loggers", "DummyExperiment=_DummyExperiment"),
-}
+PRIVATE = _targets(
+    f"""
+    .internals.flags: {_FLAGS}
+    .types: {_ALIASES}
+    lightlib.fabric.loader: FabricLoader=_FabricDataLoader
+    lightlib.fabric.wrapped: FabricModule=_FabricModule FabricOptimizer=_FabricOptimizer
+    lightlib.loggers: DummyExperiment=_DummyExperiment
+    .internals.connectors: AcceleratorConnector=_AcceleratorConnector CallbackConnector=_CallbackConnector
+        CheckpointConnector=_CheckpointConnector DataConnector=_DataConnector LoggerConnector=_LoggerConnector
+        SignalConnector=_SignalConnector
+    .internals.devices: available_gpus=_get_all_available_gpus check_data_type=_check_data_type
+        check_unique=_check_unique list_of_text=_normalize_parse_gpu_string_input parse_gpu_ids=_parse_gpu_ids
+        root_gpu=_determine_root_gpu_device
+    .internals.functions: all_reduce=_sync_ddp all_reduce_if_initialized=_sync_ddp_if_available
+        apply_filter=_apply_filter backend_for=_get_default_process_group_backend_for_device
+        check_keys=_validate_keys_for_strict_loading checkpoint_activations=_setup_activation_checkpointing
+        full_state_dict=_get_full_state_dict_context init_connection=_init_dist_connection is_dir=_is_dir
+        is_initialized=_distributed_is_initialized lazy_load=_lazy_load materialize=_materialize_meta_tensors
+        METADATA_FILENAME=_METADATA_FILENAME MockOptimizer=_MockOptimizer move_state=_move_state_into
+        NotYetLoadedTensor=_NotYetLoadedTensor rank_from_environment=_get_rank reasons_to_skip=_runif_reasons
+        ResultMetric=_ResultMetric Sharded=_Sharded Stateful=_Stateful
+        SubprocessScriptLauncher=_SubprocessScriptLauncher
+    .internals.logged: add_prefix=_add_prefix convert_params=_convert_params flatten_dict=_flatten_dict
+        sanitize_callable_params=_sanitize_callable_params sanitize_params=_sanitize_params
+        scan_checkpoints=_scan_checkpoints version=_version
+    .internals.loops: DataSource=_DataLoaderSource EpochLoop=_TrainingEpochLoop EvaluationLoop=_EvaluationLoop
+        FitLoop=_FitLoop PredictionLoop=_PredictionLoop
+    .internals.saving: load=_load load_object=_load_from_checkpoint load_state=_load_state
+    .plugins.io: _WrappingCheckpointIO
+    .plugins.registries: _AcceleratorRegistry _register_classes _StrategyRegistry
+    """
+)
+
+_TOOLS = f"{__package__}.tools"
 
 # By Lightning's path, where a name means something else than in the rest of Lightning, or is private there.
 _BY_PATH: dict[str, str] = {
