@@ -229,7 +229,23 @@ class _Launched(ClusterEnvironment):
         return self._environment().node_rank
 
 
-class TorchElasticEnvironment(_Launched):
+class _ByVariables(_Launched):
+    """An environment with one set of variables: a missing one is an error that names it."""
+
+    def world_size(self) -> int:
+        """Return the launcher's variable."""
+        return self._number(NAMES[self.find][0].size)
+
+    def global_rank(self) -> int:
+        """Return the launcher's variable."""
+        return self._number(NAMES[self.find][0].rank)
+
+    def local_rank(self) -> int:
+        """Return the launcher's variable."""
+        return self._number(NAMES[self.find][0].local_rank[0])
+
+
+class TorchElasticEnvironment(_ByVariables):
     """Processes started by torchrun."""
 
     find = "torchrun"
@@ -248,18 +264,6 @@ class TorchElasticEnvironment(_Launched):
     def main_port(self) -> int:
         """MASTER_PORT; without it 12910, with a warning."""
         return int(self._or_default("MASTER_PORT", "12910", "12910"))
-
-    def world_size(self) -> int:
-        """Return WORLD_SIZE."""
-        return self._number("WORLD_SIZE")
-
-    def global_rank(self) -> int:
-        """Return RANK."""
-        return self._number("RANK")
-
-    def local_rank(self) -> int:
-        """Return LOCAL_RANK."""
-        return self._number("LOCAL_RANK")
 
     def node_rank(self) -> int:
         """Return GROUP_RANK, 0 without."""
@@ -294,7 +298,7 @@ class MPIEnvironment(_Launched):
         return clusters.mpi() is not None
 
 
-class LSFEnvironment(_Launched):
+class LSFEnvironment(_ByVariables):
     """Processes started by LSF's jsrun; the rank file of LSB_DJOB_RANKFILE, if there is one, lists the hosts."""
 
     find = "lsf"
@@ -317,18 +321,6 @@ class LSFEnvironment(_Launched):
         if "MASTER_PORT" in os.environ:
             return self._number("MASTER_PORT")
         return self._number("LSB_JOBID") % 1000 + 10000
-
-    def world_size(self) -> int:
-        """Return JSM_NAMESPACE_SIZE."""
-        return self._number("JSM_NAMESPACE_SIZE")
-
-    def global_rank(self) -> int:
-        """Return JSM_NAMESPACE_RANK."""
-        return self._number("JSM_NAMESPACE_RANK")
-
-    def local_rank(self) -> int:
-        """Return JSM_NAMESPACE_LOCAL_RANK."""
-        return self._number("JSM_NAMESPACE_LOCAL_RANK")
 
     def node_rank(self) -> int:
         """Return the place of this machine among the hosts of the rank file; without one as lightlib finds it."""
@@ -358,7 +350,7 @@ class LSFEnvironment(_Launched):
         return [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()][1:]
 
 
-class KubeflowEnvironment(_Launched):
+class KubeflowEnvironment(_ByVariables):
     """Pods of Kubeflow's operator, one process in each."""
 
     find = "kubeflow"
@@ -381,14 +373,6 @@ class KubeflowEnvironment(_Launched):
     def main_port(self) -> int:
         """Return MASTER_PORT."""
         return self._number("MASTER_PORT")
-
-    def world_size(self) -> int:
-        """Return WORLD_SIZE."""
-        return self._number("WORLD_SIZE")
-
-    def global_rank(self) -> int:
-        """Return RANK."""
-        return self._number("RANK")
 
     def local_rank(self) -> int:
         """Return 0: a pod has one process."""

@@ -16,8 +16,7 @@ from pathlib import Path
 import lightlib_lightning
 from lightlib.index import INDEX, MODULE
 from lightlib_lightning.finder import is_package
-from lightlib_lightning.internals.flags import FLAGS
-from lightlib_lightning.objects import names, private_names, provided
+from lightlib_lightning.objects import PRIVATE, names, private_names, provided
 
 ROOT = Path(__file__).resolve().parents[1]
 STUBS = ROOT / "lightlib-stubs"
@@ -173,7 +172,7 @@ def submodules(path: str) -> list[str]:
 def origin(module: str, path: str, name: str) -> Import | str:
     """Return the origin of a name of a module, or its definition if no module has it."""
     target = provided(path, name)
-    if name in FLAGS:
+    if PRIVATE.get(name, "").startswith("lightlib_lightning.internals.flags:"):
         return f"{name}: bool"
     if target is not None:
         place, _, attribute = target.partition(":")

@@ -8,32 +8,28 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from packaging.version import Version
+
 __all__ = ["without_other_versions"]
 
 _Comparison: TypeAlias = Callable[[Any, Any], bool]
-_VERSION = (2, 6, 6)
+_VERSION = Version("2.6.6")
 _NAMED = re.compile(
     r"(?:LIGHTNING|PL)(?:_VERSION)?_(GREATER_EQUAL|GREATER|LESS_EQUAL|LESS|GE|GT|LE|LT)_(\d+(?:_\d+)*)$", re.IGNORECASE
 )
-_WORDS: dict[str, _Comparison] = {
-    "greater_equal": operator.ge, "greater": operator.gt, "less_equal": operator.le, "less": operator.lt,
-    "ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt,
-}  # fmt: skip
-_OPERATORS: dict[type[ast.cmpop], _Comparison] = {
-    ast.GtE: operator.ge, ast.Gt: operator.gt, ast.LtE: operator.le, ast.Lt: operator.lt,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne,
-}  # fmt: skip
-_MIRRORED: dict[type[ast.cmpop], _Comparison] = {
-    ast.GtE: operator.le, ast.Gt: operator.lt, ast.LtE: operator.ge, ast.Lt: operator.gt,
-}  # fmt: skip
-_SIGNS: dict[str, _Comparison] = {
-    ">=": operator.ge,
-    ">": operator.gt,
-    "<=": operator.le,
-    "<": operator.lt,
-    "==": operator.eq,
-    "!=": operator.ne,
+# How a program writes each comparison: as Python does, as a requirement, and in the name of a function or flag.
+_WRITTEN: dict[_Comparison, tuple[str, ...]] = {
+    operator.ge: ("GtE", ">=", "ge", "greater_equal"),
+    operator.gt: ("Gt", ">", "gt", "greater"),
+    operator.le: ("LtE", "<=", "le", "less_equal"),
+    operator.lt: ("Lt", "<", "lt", "less"),
+    operator.eq: ("Eq", "==", "eq"),
+    operator.ne: ("NotEq", "!=", "ne"),
 }
+_COMPARISONS = {name: compare for compare, names in _WRITTEN.items() for name in names}
+_MIRRORED: dict[_Comparison | None, _Comparison] = {
+    operator.ge: operator.le, operator.gt: operator.lt, operator.le: operator.ge, operator.lt: operator.gt,
+}  # fmt: skip
 _REQUIRED = re.compile(r"^(?:pytorch[-_])?lightning\s*(>=|<=|==|!=|>|<)\s*([\d.]+)")
 
 
@@ -100,7 +96,7 @@ class _Pruner(ast.NodeTransformer):
             name = test.id if isinstance(test, ast.Name) else test.attr
             named = _NAMED.search(name)
             if named:
-                return _WORDS[named[1].lower()](*_alike(_parts(named[2], "_")))
+                return bool(_COMPARISONS[named[1].lower()](_VERSION, _version(named[2].replace("_", "."))))
             return self._known.get(name) if isinstance(test, ast.Name) else None
         if isinstance(test, ast.Call):
             return self._of_call(test)
@@ -113,20 +109,21 @@ class _Pruner(ast.NodeTransformer):
         given = [part.value for part in test.args if isinstance(part, ast.Constant)]
         if name == "RequirementCache" and given and isinstance(given[0], str):
             required = _REQUIRED.match(given[0])
-            return None if required is None else bool(_SIGNS[required[1]](*_alike(_parts(required[2]))))
+            return None if required is None else bool(_COMPARISONS[required[1]](_VERSION, _version(required[2])))
         if name == "compare_version" and len(test.args) == 3 and given and "lightning" in str(given[0]):
             word = ast.unparse(test.args[1]).rpartition(".")[2]
-            return _WORDS[word](*_alike(_parts(str(given[-1])))) if word in _WORDS else None
+            compare = _COMPARISONS.get(word)
+            return None if compare is None else bool(compare(_VERSION, _version(str(given[-1]))))
         return None
 
     def _of_comparison(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> bool | None:
-        compare = _OPERATORS.get(type(sign))
+        compare = _COMPARISONS.get(type(sign).__name__)
         if self._is_version(right) and not self._is_version(left):
-            left, right, compare = right, left, _MIRRORED.get(type(sign), compare)
+            left, right, compare = right, left, _MIRRORED.get(compare, compare)
         text = next((one.value for one in ast.walk(right) if isinstance(one, ast.Constant)), None)
         if compare is None or not self._is_version(left) or not isinstance(text, str) or not re.match(r"\d", text):
             return None
-        return compare(*_alike(_parts(text)))
+        return bool(compare(_VERSION, _version(text)))
 
     def _is_version(self, node: ast.expr) -> bool:
         """Whether it is ``pl.__version__``, as it is or within ``Version(…)``."""
@@ -138,14 +135,7 @@ class _Pruner(ast.NodeTransformer):
         return text.rpartition(".")[2] == "__version__" and self._is_lightning(text.partition(".")[0])
 
 
-def _parts(text: str, separator: str = ".") -> tuple[int, ...]:
-    """Return the numbers of a version, as far as they are numbers."""
-    numbers = re.match(r"\d+(?:\.\d+)*", text.replace(separator, "."))
-    return tuple(int(part) for part in numbers[0].split(".")) if numbers else ()
-
-
-def _alike(wanted: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return Lightning's version and another one with as many numbers."""
-    length = max(len(wanted), len(_VERSION))
-    one, other = (version + (0,) * (length - len(version)) for version in (_VERSION, wanted))
-    return one, other
+def _version(text: str) -> Version:
+    """Return a version as far as it has numbers: that of a release also for its candidates."""
+    numbers = re.match(r"\d+(?:\.\d+)*", text)
+    return Version(numbers[0] if numbers else "0")

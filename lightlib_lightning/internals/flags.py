@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import operator
 import platform
+import re
 import sys
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-
-__all__ = ["FLAGS"]
 
 # By flag: the requirement that it asks for, and the module that shows it where the distribution has another name.
 _REQUIREMENTS: dict[str, tuple[str, ...]] = {
@@ -50,17 +49,9 @@ _REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "_XLA_GREATER_EQUAL_2_1": ("torch_xla>=2.1",),
     "_XLA_GREATER_EQUAL_2_5": ("torch_xla>=2.5",),
 }
-_VERSIONS_OF_TORCH: dict[str, tuple[Any, str]] = {
-    "_TORCH_EQUAL_2_4_0": (operator.eq, "2.4.0"),
-    "_TORCH_GREATER_EQUAL_2_2": (operator.ge, "2.2.0"),
-    "_TORCH_GREATER_EQUAL_2_3": (operator.ge, "2.3.0"),
-    "_TORCH_GREATER_EQUAL_2_4": (operator.ge, "2.4.0"),
-    "_TORCH_GREATER_EQUAL_2_4_1": (operator.ge, "2.4.1"),
-    "_TORCH_GREATER_EQUAL_2_5": (operator.ge, "2.5.0"),
-    "_TORCH_GREATER_EQUAL_2_6": (operator.ge, "2.6.0"),
-    "_TORCH_GREATER_EQUAL_2_8": (operator.ge, "2.8.0"),
-    "_TORCH_LESS_EQUAL_2_6": (operator.le, "2.6.0"),
-}
+# All other versions of torch, such as _TORCH_GREATER_EQUAL_2_4_1.
+_OF_TORCH = re.compile(r"_TORCH_(EQUAL|GREATER_EQUAL|LESS_EQUAL)_(\d+_\d+(?:_\d+)?)")
+_COMPARISONS = {"EQUAL": operator.eq, "GREATER_EQUAL": operator.ge, "LESS_EQUAL": operator.le}
 _PLAIN: dict[str, Any] = {
     "_IS_INTERACTIVE": lambda: hasattr(sys, "ps1") or bool(sys.flags.interactive),
     "_IS_WINDOWS": lambda: platform.system() == "Windows",
@@ -70,8 +61,6 @@ _PLAIN: dict[str, Any] = {
     "_PYTHON_GREATER_EQUAL_3_11_0": lambda: sys.version_info >= (3, 11),
 }
 
-FLAGS = frozenset({*_REQUIREMENTS, *_VERSIONS_OF_TORCH, *_PLAIN})
-
 
 def __getattr__(name: str) -> Any:
     """Return the value of a flag; a package is looked for when its flag is imported."""
@@ -79,8 +68,8 @@ def __getattr__(name: str) -> Any:
 
     if name in _REQUIREMENTS:
         return RequirementCache(*_REQUIREMENTS[name])
-    if name in _VERSIONS_OF_TORCH:
-        return compare_version("torch", *_VERSIONS_OF_TORCH[name])
+    if compared := _OF_TORCH.fullmatch(name):
+        return compare_version("torch", _COMPARISONS[compared[1]], compared[2].replace("_", "."))
     if name in _PLAIN:
         return _PLAIN[name]()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

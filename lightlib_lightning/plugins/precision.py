@@ -167,23 +167,19 @@ class Precision(ours.Precision):
 
     def train_step_context(self) -> AbstractContextManager[Any]:
         """Return the context of a training step."""
-        context: AbstractContextManager[Any] = self.forward_context()
-        return context
+        return self.forward_context()
 
     def val_step_context(self) -> AbstractContextManager[Any]:
         """Return the context of a validation step."""
-        context: AbstractContextManager[Any] = self.forward_context()
-        return context
+        return self.forward_context()
 
     def test_step_context(self) -> AbstractContextManager[Any]:
         """Return the context of a test step."""
-        context: AbstractContextManager[Any] = self.forward_context()
-        return context
+        return self.forward_context()
 
     def predict_step_context(self) -> AbstractContextManager[Any]:
         """Return the context of a prediction."""
-        context: AbstractContextManager[Any] = self.forward_context()
-        return context
+        return self.forward_context()
 
     def connect(self, model: Any, optimizers: list[Any], lr_schedulers: list[Any]) -> tuple[Any, list[Any], list[Any]]:
         """Return the three, which lightlib does not let a precision replace."""
@@ -302,8 +298,7 @@ class MixedPrecision(Precision, ours.MixedPrecision):
 
     def autocast_context_manager(self) -> AbstractContextManager[Any]:
         """Return the context of autocast."""
-        context: AbstractContextManager[Any] = Precision.forward_context(self)
-        return context
+        return Precision.forward_context(self)
 
     def loss_scaler(self, device_type: str) -> Scaler | None:
         """Return the loss scaler of a run; its `torch.amp.GradScaler` is `scaler` from then on."""

@@ -12,7 +12,13 @@ from typing import Any
 from lightlib import registry
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
-from lightlib_lightning.plugins.strategies import DDPStrategy, DeepSpeedStrategy, FSDPStrategy, SingleDeviceStrategy
+from lightlib_lightning.plugins.strategies import (
+    DDP_NAMES,
+    DDPStrategy,
+    DeepSpeedStrategy,
+    FSDPStrategy,
+    SingleDeviceStrategy,
+)
 
 __all__ = [
     "ACCELERATOR_REGISTRY",
@@ -111,11 +117,7 @@ def _classes_of_lightning() -> dict[str, tuple[type, dict[str, Any]]]:
         "fsdp": (FSDPStrategy, {}),
         "fsdp_cpu_offload": (FSDPStrategy, {"cpu_offload": True}),
     }
-    for name, start in (("ddp", "popen"), ("ddp_spawn", "spawn"), ("ddp_fork", "fork"), ("ddp_notebook", "fork")):
-        found[name] = DDPStrategy, {"start_method": start}
-        for unused in (False, True):
-            options = {"find_unused_parameters": unused, "start_method": start}
-            found[f"{name}_find_unused_parameters_{unused}".lower()] = DDPStrategy, options
+    found |= {name: (DDPStrategy, options) for name, options in DDP_NAMES.items()}
     offload = {"offload_optimizer": True}
     both = {"stage": 3, **offload, "offload_parameters": True}
     devices = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}

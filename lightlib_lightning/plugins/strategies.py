@@ -186,7 +186,7 @@ class DDPStrategy(ParallelStrategy, ours.DDPStrategy):
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
         """Register the names of this class, such as ``"ddp_spawn"``."""
-        for name, options in _DDP.items():
+        for name, options in DDP_NAMES.items():
             strategy_registry.register(name, cls, description=f"DDP with {options}", **options)
 
 
@@ -317,14 +317,15 @@ _UNUSED: dict[str, dict[str, Any]] = {
     "_find_unused_parameters_false": {"find_unused_parameters": False},
     "_find_unused_parameters_true": {"find_unused_parameters": True},
 }
-_DDP: dict[str, dict[str, Any]] = {
+# The arguments that each of Lightning's names of DDP stands for.
+DDP_NAMES: dict[str, dict[str, Any]] = {
     f"ddp{how}{looks}": {"start_method": method, **unused}
     for how, method in _METHODS.items()
     for looks, unused in _UNUSED.items()
 }
 _NAMED: dict[str, Callable[[], Strategy]] = {
     "single_device": SingleDeviceStrategy,
-    **{name: partial(DDPStrategy, **options) for name, options in _DDP.items()},
+    **{name: partial(DDPStrategy, **options) for name, options in DDP_NAMES.items()},
     "fsdp": FSDPStrategy,
     "fsdp_cpu_offload": partial(FSDPStrategy, cpu_offload=True),
     "hsdp": partial(FSDPStrategy, sharding_strategy="HYBRID_SHARD"),

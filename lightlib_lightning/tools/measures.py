@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from lightlib.strategies.strategy import Strategy
+from lightlib_lightning.tools.small_functions import sized_len
 
 __all__ = [
     "LEFTOVER_PARAMS_NAME",
@@ -223,11 +224,7 @@ def has_len_all_ranks(
     Raises:
         RuntimeError: Only some of them are empty.
     """
-    try:
-        length = len(dataloader)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):
-        length = None
-    lengths = strategy.collectives.all_gather_object(length)
+    lengths = strategy.collectives.all_gather_object(sized_len(dataloader))
     if 0 in lengths and any(lengths) and not allow_zero_length_dataloader_with_multiple_devices:
         raise RuntimeError(
             f"the loader of rank {lengths.index(0)} is empty. Expected: batches on every rank. Fix: reduce the number "

@@ -261,11 +261,21 @@ def get_init_args(frame: Any) -> dict[str, Any]:
 
 
 def _holders(model: Any, attribute: str) -> list[Any]:
+    """Return the module, its hyperparameters and its data module, as far as they have an attribute."""
     hparams = getattr(model, "hparams", None)
     data = getattr(getattr(model, "_trainer", None), "datamodule", None)
     holders = [model] if hasattr(model, attribute) else []
     holders += [hparams] if hparams is not None and attribute in hparams else []
     return holders + ([data] if data is not None and hasattr(data, attribute) else [])
+
+
+def _known_holders(model: Any, attribute: str) -> list[Any]:
+    holders = _holders(model, attribute)
+    if not holders:
+        raise AttributeError(
+            f"{attribute} is neither stored in the module's namespace nor hparams nor the data module."
+        )
+    return holders
 
 
 def lightning_hasattr(model: Any, attribute: str) -> bool:
@@ -279,12 +289,8 @@ def lightning_getattr(model: Any, attribute: str) -> Any:
     Raises:
         AttributeError: None of them has it.
     """
-    holders = _holders(model, attribute)
-    if not holders:
-        raise AttributeError(
-            f"{attribute} is neither stored in the module's namespace nor hparams nor the data module."
-        )
-    return holders[-1][attribute] if isinstance(holders[-1], Mapping) else getattr(holders[-1], attribute)
+    last = _known_holders(model, attribute)[-1]
+    return last[attribute] if isinstance(last, Mapping) else getattr(last, attribute)
 
 
 def lightning_setattr(model: Any, attribute: str, value: Any) -> None:
@@ -293,12 +299,7 @@ def lightning_setattr(model: Any, attribute: str, value: Any) -> None:
     Raises:
         AttributeError: None of them has it.
     """
-    holders = _holders(model, attribute)
-    if not holders:
-        raise AttributeError(
-            f"{attribute} is neither stored in the module's namespace nor hparams nor the data module."
-        )
-    for holder in holders:
+    for holder in _known_holders(model, attribute):
         if isinstance(holder, MutableMapping):
             holder[attribute] = value
         else:
