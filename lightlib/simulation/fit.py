@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -125,6 +125,7 @@ def simulate(
     size = devices * nodes
     place = Environment("simulated", rank, size, rank % devices, devices, rank // devices, nodes, launched=True)
     with ExitStack() as stack:
+        stack.enter_context(_without_collections())
         if size > 1:
             stack.enter_context(joined(rank, size))
         strategy.use(CPUAccelerator(), [torch.device("cpu")], precision or Precision.named(32), place)
@@ -146,6 +147,18 @@ def measure(module: nn.Module, batch: Any, strategy: Strategy) -> Counted:
     return _Fit(module.train(), batch, strategy, strategy.environment.local_size, False, simulated=False).run()
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Leave garbage alone: counts do not depend on when it is collected, and old objects are not looked at."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class _Fit:
     """The steps on one process."""
 
@@ -162,7 +175,8 @@ class _Fit:
     def run(self) -> Counted:
         """Return the counts of all steps, and the work of the last one."""
         self._build()
-        gc.collect()  # what was replaced is held by cycles, and is freed at any moment otherwise
+        # What was replaced is held by cycles, and is freed at any moment otherwise; in a simulation all of it is young.
+        gc.collect(0 if self.simulated else 2)
         with shapes_of_dtensors_unseen(), self.work, self.counter, self.place.following(self.module):
             self.counter.add([*self.module.parameters(), *self.module.buffers(), *tensors_in([self.batch])])
             self.counter.add([bucket for replicas in self.replicas for bucket in replicas.buckets])

@@ -65,7 +65,7 @@ def _innermost(text: str, message: ParserMessage) -> ParserMessage:
 
 
 def _below(header: re.Match[str], message: ParserMessage) -> ParserMessage:
-    """Return what a line states about the lines below it."""
+    """Return the message with the key, class or type that a header line has for the lines below it."""
     if header["class_path"]:
         return replace(message, class_path=header["class_path"], owner=message.key)
     if header["type"]:
