@@ -41,8 +41,8 @@ OPTIONS ?=
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
-	@echo 'make test    run every test but the slow ones (nine minutes on two cores)'
-	@echo 'make test-fast   run those that start no process and open no port: for every save (two minutes)'
+	@echo 'make test    run every test but the slow ones (half an hour on two cores)'
+	@echo 'make test-fast   run those that start no process and open no port: before a commit (ten minutes)'
 	@echo 'make test-times  as make test, and print where the time went'
 	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-torchrun, campaign-elastic, campaign-files,'

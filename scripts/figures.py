@@ -159,7 +159,7 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines_of(*PACKAGES), 115_960),
+        ("lines of both packages", lines_of(*PACKAGES), 115_970),
         ("of these, lines that do something", sum(map(working_lines, files_of(*PACKAGES))), 76_225),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning"), 10_260),
         ("lines of tests", lines_of("tests"), 137_420),
