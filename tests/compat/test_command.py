@@ -192,6 +192,8 @@ ONLY_OTHER = "from pytorch_lightning.metrics import Accuracy"
         ("RequirementCache('lightning>=2.0')", True),
         ("RequirementCache('pytorch-lightning<2.0')", False),
         ("compare_version('lightning', operator.ge, '2.0')", True),
+        ("compare_version('lightning', operator.eq, '2.6.6')", True),
+        ("compare_version('lightning', operator.ne, '2.6.6')", False),
         ("sys.platform and Version(L.__version__) < Version('2.0')", False),
         ("sys.platform or Version(L.__version__) > Version('2.0')", True),
         ("NEW", True),
