@@ -100,7 +100,7 @@ def _checked(parts: Resume) -> Resume:
         if not isinstance(value, bool) and not (name == "strict" and value in (None, "shapes")):
             raise ArgumentTypeError(
                 f"resume has {name}={shown(value)}.",
-                expected="True or False.",
+                expected='True, False, "shapes" or None.' if name == "strict" else "True or False.",
                 fix=f'fit(…, resume={{"{name}": False}})',
             )
     if parts.changes not in _CHANGES:

@@ -182,7 +182,7 @@ class Unfinished:
         if now[begun:] != rest:
             report.warn(
                 f"The checkpoint was written within {name}, and {', '.join(rest)} had yet to be called. These "
-                f" objects define it now: {', '.join(now)}. None of them is called.\n"
+                f"objects define it now: {', '.join(now)}. None of them is called.\n"
                 "  Expected: the callbacks in the order that they had.\n"
                 "  Fix: resume with the program that wrote the checkpoint."
             )

@@ -111,7 +111,8 @@ class TestParts:
         [
             ("weight", r"Unknown resume 'weight'\. Did you mean 'weights'\?"),
             ({"optimizer": False}, r"Unknown part of resume 'optimizer'\. Did you mean 'optimizers'\?"),
-            ({"optimizers": "no"}, r"resume has optimizers='no'"),
+            ({"optimizers": "no"}, r"resume has optimizers='no'.*\n.*: True or False\."),
+            ({"strict": "shape"}, r"resume has strict='shape'.*\n.*: True, False, \"shapes\" or None\."),
             ({"changes": "error"}, r"Unknown changes of resume 'error'"),
             (3, r"resume is 3"),
         ],
