@@ -91,7 +91,7 @@ def test_the_first_rank_is_killed():
         ("ddp", 1, "the all-reduce of gradients (backward)"),
         pytest.param("ddp", 0, "the all-reduce of gradients (backward)", marks=slow),
         pytest.param("fsdp", 1, "foreach_all_gather", marks=slow),
-        pytest.param("pipeline", 1, "pipeline_training", marks=slow),
+        pytest.param("pipeline", 1, "lightlib.strategies.pipeline.training", marks=slow),
     ],
 )
 def test_a_rank_that_sleeps_for_ever(strategy, rank, waits):
