@@ -199,7 +199,7 @@ def test_import_lightlib_imports_nothing_of_compat():
 def test_a_folder_on_the_path_is_enough(tmp_path):  # without the metadata of an installation
     code = """
 import importlib.metadata
-importlib.metadata.entry_points = lambda **_: ()
+importlib.metadata.entry_points = lambda **_: importlib.metadata.EntryPoints(())
 import lightlib.compat
 from lightlib.utilities import rank_zero_only
 from lightlib.command.main import main
