@@ -39,7 +39,7 @@ def only_lightlib(monkeypatch):
     for module in (calls, checkpoints, imports, first_step, evaluation, end_to_end, step):
         if hasattr(module, "LIGHTNING"):
             monkeypatch.setattr(module, "LIGHTNING", MISSING)
-    monkeypatch.setattr(gc, "collect", lambda: 0)  # it would go through all that the tests have imported, each time
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)  # it would go through all that the tests have imported, each time
     monkeypatch.setattr(first_step, "_PEERS", (PLAIN, LIGHTLIB, MISSING))
     monkeypatch.setattr(step, "PEERS", (MISSING,))
 
