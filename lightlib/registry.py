@@ -259,7 +259,7 @@ def substituted(group: str, name: str) -> Callable[..., Any] | None:
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points that installed packages declare in a group of lightlib, ``"lightlib.loggers"``.
+    """Return the entry points that installed packages declare in a group such as ``"lightlib.loggers"``.
 
     They are read once, and again when a folder of ``sys.path`` has changed, as it does when a package is installed:
     reading takes milliseconds, and every Trainer asks several times.

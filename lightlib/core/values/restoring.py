@@ -289,7 +289,9 @@ def same(one: Any, other: Any) -> bool:
     """Whether two values are equal; NaN equals NaN, and values that cannot be compared are different."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         one, other = one.cpu(), other.cpu()
-        return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return False
+        return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -24,6 +24,7 @@ def test_a_value_is_the_same_as_a_copy(value):
         (tensor([1.0, NAN]), tensor([NAN, 1.0])),
         (tensor([1.0, NAN]), tensor([1.0, 2.0])),
         (tensor([1.0]), tensor([1.0, 1.0])),
+        (tensor([1.0]), tensor([1])),
         ({"a": 1}, {"b": 1}),
         ([1, 2], [1]),
         (NAN, 1.0),
