@@ -68,13 +68,11 @@ class BatchSize:
         if (size := _of_usual_batch(batch)) is not None:
             return size
         numbers, place, certain = possible_sizes(batch)
-        if len(numbers) == 1:
-            return numbers[place]
         if (chosen := self.chosen.get(loader)) in numbers:
             return numbers[chosen]
         full = self._loaders[loader] if loader < len(self._loaders) else None
         fitting = place if numbers[place] == full else next((key for key in numbers if numbers[key] == full), None)
-        if fitting is not None and not (certain and fitting == place):
+        if fitting is not None:  # [x, y] with one sample each looks like two samples of one number
             self.chosen[loader] = place = fitting
         elif fitting is None and not certain:
             size, kind = numbers[place], place.split()[0]

@@ -114,6 +114,27 @@ def test_the_loader_decides(batch, full, size, guess):
     assert all(f"guessed as {guess}.\n  Expected: " in str(w.message) for w in caught)
 
 
+@pytest.mark.parametrize("fields", [2, 3, 4])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_smaller_last_batch_is_not_a_list_of_samples(fields, nested):
+    sizes = BatchSize([fields])
+    batches = [[zeros(n, 1) for _ in range(fields)] for n in (fields, fields, 1)]
+    if nested:
+        batches = [[batch, batch[0]] for batch in batches]
+    assert [sizes(batch) for batch in batches] == [fields, fields, 1]
+
+
+def test_the_mean_of_pairs_in_batches_of_two():
+    x = torch.arange(5.0).unsqueeze(1)
+
+    class Mean(Base):
+        def test_step(self, batch, batch_idx):
+            self.log("mean", batch[0].mean())
+
+    loader = DataLoader(TensorDataset(x, x), batch_size=2)
+    assert quiet_trainer().test(Mean(), loader, verbose=False) == [{"mean": 2.0}]
+
+
 def test_later_batches_are_read_as_the_first_one():
     sizes = BatchSize([8])
     assert [sizes([image()] * n) for n in (8, 8, 3, 2)] == [8, 8, 3, 2]
