@@ -12,6 +12,7 @@ from lightlib.conventions import Order
 from lightlib.core.run.parts import VALIDATION, Stage
 from lightlib.core.run.run import Run
 from lightlib.core.setup.loaders import check_loaders
+from lightlib.data.train import TrainData
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -37,18 +38,23 @@ def _load(run: Run | None, eval_data: Callable[[Stage], Any]) -> None:
     if plan.validate_every is not None and plan.validates_epoch(run.progress.epoch):
         eval_data(VALIDATION)
     run.use_plan(run.replan(data.num_batches))
+    if run.progress.epoch and not run.restored.full:
+        _draw_seeds(data)
 
 
 def _reload(run: Run | None) -> None:
-    """Request the training loaders again if that is due.
-
-    Lightning begins to read such loaders twice, so a seed for their workers is drawn once more.
-    """
+    """Request the training loaders again if that is due."""
     assert run is not None
     data = run.train_data
     assert data is not None
     with run.user_state.reading():
         reloaded = data.reload_if_due(run.progress.epoch)
-    for loader in data.given if reloaded else ():
+    if reloaded:
+        _draw_seeds(data)
+
+
+def _draw_seeds(data: TrainData) -> None:
+    """Draw a seed for workers once more: Lightning begins twice to read loaders that it requests after epoch 0."""
+    for loader in data.given:
         if isinstance(loader, DataLoader):
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)

@@ -349,8 +349,8 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
 }
 
 
-def drawn(reload: int = 0, shuffle: bool = False) -> dict[str, Any]:
-    """Train a module that draws random numbers wherever it can, and return them."""
+def drawn(reload: int = 0, shuffle: bool = False, fits: int = 1) -> dict[str, Any]:
+    """Train a module that draws random numbers wherever it can, in several fits, and return them."""
     import lightning.pytorch as pl
 
     seen: dict[str, Any] = {"train": [], "val": [], "steps": [], "validation": []}
@@ -386,18 +386,28 @@ def drawn(reload: int = 0, shuffle: bool = False) -> dict[str, Any]:
 
     torch.manual_seed(7)
     net = Draws()
-    pl.Trainer(
+    trainer = pl.Trainer(
         accelerator="cpu",
         logger=False,
         enable_progress_bar=False,
         enable_checkpointing=False,
         max_epochs=3,
         reload_dataloaders_every_n_epochs=reload,
-    ).fit(net)
+    )
+    trainer.fit(net)
+    for _ in range(fits - 1):
+        trainer.fit_loop.max_epochs += 1
+        trainer.fit(net)
     return {**seen, "weight": net.layer.weight.item()}
 
 
-DRAWN: dict[str, dict[str, Any]] = {"once": {}, "shuffled": {"shuffle": True}, "reloaded": {"reload": 1}}
+DRAWN: dict[str, dict[str, Any]] = {
+    "once": {},
+    "shuffled": {"shuffle": True},
+    "reloaded": {"reload": 1},
+    "three fits": {"shuffle": True, "fits": 3},
+    "three fits, reloaded": {"reload": 1, "fits": 3},
+}
 
 
 def record() -> dict[str, list[str]]:
