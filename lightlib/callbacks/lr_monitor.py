@@ -96,22 +96,22 @@ class LearningRateMonitor(Callback):
         self._logged_step = int(state_dict["logged_step"])
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
-        step, every = trainer.global_step + 1, trainer.log_every_n_steps
+        step, every = trainer.progress.step + 1, trainer.log_every_n_steps  # global_step may count each optimizer
         if self.logging_interval == "epoch" or not every or step % every or step == self._logged_step:
             return
         self._logged_step = step
-        self._log(trainer, ("step",), trainer.progress.step if _behind(trainer) else step)
+        self._log(trainer, ("step",), step - _behind(trainer))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
         if trainer.run is not None:
             trainer.run.results.note({name: float(group["lr"]) for name, group, _ in self._groups(trainer)})
         if self.logging_interval != "step":
-            self._log(trainer, ("epoch", "step") if _logs_no_step(trainer) else ("epoch",), trainer.global_step)
+            self._log(trainer, ("epoch", "step") if _logs_no_step(trainer) else ("epoch",), trainer.progress.step)
 
     def _log(self, trainer: Trainer, intervals: tuple[str, ...], step: int) -> None:
         stats: dict[str, float] = {}
         for name, group, own_interval in self._groups(trainer):
-            if self.logging_interval is None and own_interval not in intervals:
+            if self.logging_interval is None and own_interval not in (*intervals, "both"):
                 continue
             rate = float(group["lr"])
             stats[name] = rate
@@ -138,9 +138,13 @@ class LearningRateMonitor(Callback):
             number = used[name]
             used[name] += 1
             name = f"{self.log_key_prefix or ''}{name}" + (f"-{number}" if number else "")
+            if config is None:
+                interval = "both" if _behind(trainer) else "step"
+            else:
+                interval = "epoch" if config.interval == "epoch" else "step"
             groups = [("", _largest(optimizer))] if self.largest_group else _named_groups(optimizer)
             for suffix, group in groups:
-                yield name + suffix, group, "epoch" if config is not None and config.interval == "epoch" else "step"
+                yield name + suffix, group, interval
 
 
 def _logs_no_step(trainer: Trainer) -> bool:

@@ -23,6 +23,7 @@ from lightlib.report import PossibleUserWarning
 from lightlib_lightning.order import LIGHTNING
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.callbacks.line import Line, line_trainer
+from tests.runs.modules import Manual
 from tests.runs.plain import Net, Rows, Unsized, batches, quiet_trainer, with_methods
 
 
@@ -263,9 +264,27 @@ def test_a_schedule_by_epochs_and_a_chosen_interval_have_no_further_rows():
     assert rates_of_a_run(None, batches(4), 50, "epoch") == [(0, 1.0), (4, 1.0), (8, 1.0)]
 
 
-def test_with_lightnings_conventions_a_short_epoch_has_no_row():
+def test_with_lightnings_conventions():
+    """As recorded with Lightning 2.6.6: without a schedule also when an epoch begins, else as the schedule steps."""
     with following(LIGHTNING):
-        assert rates_of_a_run(None, batches(4), 50) == []
+        assert rates_of_a_run(None, batches(4), 50) == [(0, 1.0), (4, 1.0), (8, 1.0)]
+        assert rates_of_a_run(None, batches(4), 3, max_epochs=2) == [(0, 1.0), (2, 1.0), (4, 1.0), (5, 1.0)]
+        assert rates_of_a_run("step", batches(4), 50) == []
+
+
+@pytest.mark.parametrize("interval", ["step", "epoch", None])
+def test_with_lightnings_conventions_several_optimizers_count_as_one(interval):
+    """`global_step` counts the steps of both; as recorded with Lightning 2.6.6, the x-axis does not."""
+
+    def configure(parameters):
+        return [torch.optim.SGD([parameter], lr=1.0) for parameter in parameters]
+
+    rows = Rows()
+    arguments = {"max_epochs": 2, "log_every_n_steps": 2, "logger": rows}
+    with following(LIGHTNING):
+        quiet_trainer(callbacks=LearningRateMonitor(interval), **arguments).fit(Manual(configure), batches(4))
+    expected = {"step": [1, 3, 5, 7], "epoch": [0, 4], None: [0, 1, 3, 4, 5, 7]}
+    assert [step for step, values in rows.rows if "lr-SGD-1" in values] == expected[interval]
 
 
 def test_learning_rate_monitor(tmp_path):

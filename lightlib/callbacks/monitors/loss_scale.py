@@ -58,7 +58,7 @@ class LossScaleMonitor(Callback):
         self._logged_step = int(state_dict["logged_step"])
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
-        step, every = trainer.global_step + 1, trainer.log_every_n_steps
+        step, every = trainer.progress.step + 1, trainer.log_every_n_steps
         if not every or step % every or step == self._logged_step:
             return
         self._logged_step = step

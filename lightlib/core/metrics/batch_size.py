@@ -74,7 +74,7 @@ class BatchSize:
         fitting = place if numbers[place] == full else next((key for key in numbers if numbers[key] == full), None)
         if fitting is not None:  # [x, y] with one sample each looks like two samples of one number
             self.chosen[loader] = place = fitting
-        elif fitting is None and not certain:
+        elif not certain:
             size, kind = numbers[place], place.split()[0]
             likeliest_first = sorted(numbers, key=lambda key: (numbers[key] != size, not key.startswith(kind)))
             shown = " and ".join(map(str, list(dict.fromkeys(numbers[key] for key in likeliest_first))[:2]))
