@@ -50,7 +50,7 @@ class FakeTrainer:
         self.val_check_interval = 1.0
         self.check_val_every_n_epoch = 1
         self.plan = Plan(validate_every=math.inf)
-        self.sanity_checking = False
+        self.sanity_checking = self.validating = False
         self.fast_dev_run = False
         self.is_global_zero = True
         self.world_size = 1
@@ -92,7 +92,7 @@ class FakeTrainer:
     def saver(self):
         return self
 
-    def request(self, call):
+    def request(self, call, of_validation=False):
         self._asked.append(call)
 
     def save_point(self):

@@ -34,6 +34,12 @@ def warn_if_none_comes(trainer: Trainer, save_last: bool) -> None:
     )
 
 
+def stepped_since(trainer: Trainer, batch: int) -> bool:
+    """Whether an optimizer step has ended after this batch of the run."""
+    waiting = trainer.run.batches_waiting() if trainer.run is not None else 0
+    return trainer.progress.batch - waiting > batch
+
+
 @dataclass
 class Due:
     """Position of the last check, and of the last validation.

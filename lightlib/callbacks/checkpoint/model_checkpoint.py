@@ -12,7 +12,7 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.checkpoint.checkpoint_arguments import check_arguments, check_place, triggers_of
-from lightlib.callbacks.checkpoint.due import Due, warn_if_none_comes
+from lightlib.callbacks.checkpoint.due import Due, stepped_since, warn_if_none_comes
 from lightlib.callbacks.checkpoint.files import CheckpointFiles, as_number, write_yaml
 from lightlib.callbacks.checkpoint.folder import (
     CheckpointFolder,
@@ -221,7 +221,7 @@ class ModelCheckpoint(NamedCheckpoints):
             warn_if_none_comes(trainer, bool(self.save_last))
         if self._files.pending:
             self._asked_of: Trainer | None = trainer
-            trainer.saver.request(partial(self._save_due, trainer))
+            trainer.saver.request(partial(self._save_due, trainer), of_validation=self._files.pending == "last")
         else:
             self._transactions.remove_evicted(trainer, self._folder, self._remove_checkpoint)
 
@@ -326,7 +326,7 @@ class ModelCheckpoint(NamedCheckpoints):
         return self.save_on_exception and not ModelCheckpoint._should_skip_saving_checkpoint(self, trainer)
 
     def _request_for_epoch(self, trainer: Trainer) -> None:
-        if self._should_skip_saving_checkpoint(trainer):
+        if self._should_skip_saving_checkpoint(trainer) or not stepped_since(trainer, self._files.saved_at_batch):
             return
         since = trainer.current_epoch + 1 - self.save_begin
         if self.every_n_epochs and since >= 0 and since % self.every_n_epochs == 0:
@@ -336,7 +336,8 @@ class ModelCheckpoint(NamedCheckpoints):
 
     def _request(self, trainer: Trainer, what: str = "all", epoch: int | None = None) -> None:
         pending, nothing_new = self._files.pending, trainer.progress.batch == self._files.saved_at_batch
-        if pending in ("all", "last") or trainer.fast_dev_run or nothing_new:
+        validated = trainer.validating
+        if pending == "last" or (pending == "all" and not validated) or trainer.fast_dev_run or nothing_new:
             return
         if (mode := self._direction.look(self.mode, trainer)) != self.mode:
             self._take_mode(mode)
@@ -344,8 +345,8 @@ class ModelCheckpoint(NamedCheckpoints):
         self._asked_of = trainer
         # at the save point the epoch may have been counted
         self._epoch = trainer.current_epoch if epoch is None else epoch
-        if not pending:
-            trainer.saver.request(partial(self._save_due, trainer))
+        if not pending or validated:
+            trainer.saver.request(partial(self._save_due, trainer), of_validation=validated)
 
     # the save
 

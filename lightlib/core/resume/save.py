@@ -81,8 +81,8 @@ class Saver:
     """Writes the checkpoints of one run, and makes calls at its next save point.
 
     A save point is an optimizer-step boundary after the validation that is due there, and the end of an epoch after its
-    hooks. While a run trains, calls wait for the next one; everywhere else they are made immediately. A checkpoint is
-    always written immediately.
+    hooks; for the choice of a validation, the end of that validation. While a run trains, calls wait for the next one;
+    everywhere else they are made immediately. A checkpoint is always written immediately.
 
     Args:
         identity: Which run this is; it numbers the checkpoints.
@@ -92,12 +92,13 @@ class Saver:
         deferring: Whether calls wait.
     """
 
-    __slots__ = ("_held", "_identity", "_run", "_writing", "deferring", "waiting")
+    __slots__ = ("_held", "_identity", "_run", "_urgent", "_writing", "deferring", "waiting")
 
     def __init__(self, run: Run, identity: RunIdentity) -> None:
         self._run, self._identity = run, identity
         self.waiting: list[Callable[[], object]] = []
         self.deferring = self._held = self._writing = False
+        self._urgent = 0  # of the waiting calls, how many need no optimizer-step boundary: the first ones
 
     # requests
     def save(
@@ -126,12 +127,21 @@ class Saver:
         added = checked_extra(extra)
         self.write(SaveRequest(os.fspath(path), bool(weights_only), format, writer, storage_options, added))
 
-    def request(self, call: Callable[[], object]) -> None:
-        """Make a call at the next save point: now, unless the run trains."""
-        if self.deferring:
-            self.waiting.append(call)
-        else:
+    def request(self, call: Callable[[], object], of_validation: bool = False) -> None:
+        """Make a call at the next save point: now, unless the run trains.
+
+        Args:
+            call: The call.
+            of_validation: After the validation that runs, even within an accumulation window: the next step would
+                change the weights that were validated.
+        """
+        if not self.deferring:
             call()
+        elif of_validation and not self._run.between_windows():
+            self.waiting.insert(self._urgent, call)
+            self._urgent += 1
+        else:
+            self.waiting.append(call)
 
     # the save point
     def defer(self, wait: bool = True) -> None:
@@ -147,11 +157,13 @@ class Saver:
 
     def serve_requests(self) -> None:
         """Make the calls that wait, and those that they request, if this is a save point."""
-        if not self.waiting or self._held or not self._run.between_windows():
+        everything = self._run.between_windows()
+        if self._held or not (self.waiting if everything else self._urgent):
             return
         self.deferring = False
         with self._run.progress.before_epoch_end() if self._run.order.counts_left else nullcontext():
-            while self.waiting:
+            while self.waiting if everything else self._urgent:
+                self._urgent = max(self._urgent - 1, 0)
                 self.waiting.pop(0)()
         self.deferring = True
 

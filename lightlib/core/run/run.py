@@ -233,6 +233,10 @@ class Run:
             self.progress, self.exhausted and not self.batch_running
         )
 
+    def batches_waiting(self) -> int:
+        """Return how many batches belong to a window that has yet to step."""
+        return self.progress.epoch_batch % self.plan.accumulate if self.window_open() else 0
+
     def complete_batch(self, hook: str, rest: Callable[..., Any], args: Sequence[Any], stepped: bool) -> None:
         """Make the calls that were to follow in and after a hook of the last batch when a checkpoint was written."""
         self.optimization.window.note_batch(stepped)
