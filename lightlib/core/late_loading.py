@@ -54,7 +54,9 @@ def _reload(run: Run | None) -> None:
 
 
 def _draw_seeds(data: TrainData) -> None:
-    """Draw a seed for workers once more: Lightning begins twice to read loaders that it requests after epoch 0."""
+    """Draw seeds once more: Lightning begins twice to read loaders that it requests after epoch 0."""
     for loader in data.given:
         if isinstance(loader, DataLoader):
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+            if loader.num_workers:  # they are given the first indices at once
+                next(iter(loader.batch_sampler or loader.sampler), None)

@@ -349,7 +349,7 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
 }
 
 
-def drawn(reload: int = 0, shuffle: bool = False, fits: int = 1) -> dict[str, Any]:
+def drawn(reload: int = 0, shuffle: bool = False, fits: int = 1, workers: int = 0) -> dict[str, Any]:
     """Train a module that draws random numbers wherever it can, in several fits, and return them."""
     import lightning.pytorch as pl
 
@@ -366,7 +366,8 @@ def drawn(reload: int = 0, shuffle: bool = False, fits: int = 1) -> dict[str, An
 
         def data(self, kind: str) -> DataLoader[Any]:
             seen[kind].append(torch.rand(1).item())
-            return DataLoader(torch.rand(8, 1), batch_size=2, shuffle=shuffle and kind == "train")
+            samples, train = torch.rand(8, 1), kind == "train"
+            return DataLoader(samples, batch_size=2, shuffle=shuffle and train, num_workers=workers if train else 0)
 
         def train_dataloader(self) -> Any:
             return self.data("train")
@@ -407,6 +408,7 @@ DRAWN: dict[str, dict[str, Any]] = {
     "reloaded": {"reload": 1},
     "three fits": {"shuffle": True, "fits": 3},
     "three fits, reloaded": {"reload": 1, "fits": 3},
+    "two fits, reloaded, a worker": {"shuffle": True, "reload": 1, "fits": 2, "workers": 1},
 }
 
 

@@ -96,6 +96,57 @@ def test_a_sum_and_a_weight_give_the_gradient_of_all_tokens():
     assert net.weight.item() == pytest.approx(-0.1 * 6 / 3)
 
 
+def test_the_frequency_of_a_schedule_counts_optimizer_steps_over_the_run():
+    rates = []
+    note = LambdaCallback(on_train_batch_end=lambda t, *_: rates.append(t.optimizers[0].param_groups[0]["lr"]))
+    halves = partial(STEP_LR, gamma=0.5)
+    net = Net(scheduled(lambda optimizer: halves(optimizer), lr=1.0, interval="step", frequency=2))
+    trainer(max_epochs=2, callbacks=[note]).fit(net, ones(3))
+    assert rates == [1.0, 0.5, 0.5, 0.25, 0.25, 0.125]
+
+
+def test_each_of_several_values_of_a_batch_counts():
+    def training_step(self, batch, batch_idx):
+        for value in (1.0, 2.0, 6.0):
+            self.log("value", value, on_step=False, on_epoch=True)
+        return self.weight * batch
+
+    fit = trainer()
+    fit.fit(with_methods(Net, training_step), ones(1))
+    assert fit.callback_metrics["value"].item() == 3.0
+
+
+def test_a_callback_that_returns_minus_one_skips_the_rest_of_the_epoch():
+    net = Net()
+    skips = LambdaCallback(on_train_batch_start=lambda t, net, batch, i: -1 if i == 2 else None)
+    trainer(max_epochs=2, callbacks=[skips]).fit(net, numbers(5))
+    assert net.seen == [0.0, 1.0, 0.0, 1.0]
+
+
+def test_validate_returns_values_that_no_logger_gets():
+    net = with_methods(Net, validation_step=lambda self, batch, batch_idx: self.log("value", 2.0, logger=False))
+    assert trainer().validate(net, ones(1), verbose=False) == [{"value": 2.0}]
+
+
+@pytest.mark.parametrize(("every", "number"), [(1, 3), (1.0, 1)])
+def test_one_is_a_number_of_batches(tmp_path, every, number):
+    saver = ModelCheckpoint(tmp_path, monitor="val", save_top_k=-1)
+    trainer(val_check_interval=every, callbacks=[saver], enable_checkpointing=True).fit(Validated(), ones(3), ones(1))
+    assert len(list(tmp_path.glob("*.ckpt"))) == number
+
+
+def test_without_a_validation_epochs_are_saved_at_any_interval_of_validations(tmp_path):
+    saver = ModelCheckpoint(tmp_path, save_top_k=-1)
+    trainer(check_val_every_n_epoch=2, callbacks=[saver], enable_checkpointing=True).fit(Net(), ones(3))
+    assert len(list(tmp_path.glob("*.ckpt"))) == 1
+
+
+def test_files_of_one_name_are_kept(tmp_path):
+    saver = ModelCheckpoint(tmp_path, filename="a", save_top_k=-1)
+    trainer(max_epochs=2, callbacks=[saver], enable_checkpointing=True).fit(Net(), ones(3))
+    assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["a-v1.ckpt", "a.ckpt"]
+
+
 class Dropped(Net):
     """Random numbers in the step, from the global generator."""
 

@@ -386,7 +386,8 @@ def exact_tensor(value: Any) -> Tensor:
     if isinstance(value, (int, float)) and abs(value) > 2**24:
         exact = isinstance(value, int) and -(2**63) <= value < 2**63
         return torch.tensor(value, dtype=torch.int64 if exact else torch.float64 if value == value // 1 else None)
-    return torch.as_tensor(value)
+    tensor = torch.as_tensor(value)
+    return tensor.float() if tensor.dtype is torch.bool else tensor  # a callback may subtract it, or take its mean
 
 
 def to_floats(values: Mapping[str, Any]) -> dict[str, float]:

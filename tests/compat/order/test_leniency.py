@@ -301,7 +301,10 @@ KEPT = Shape(4)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.processes if "workers" in how else ()) for name, how in DRAWN.items()],
+)
 def test_random_numbers_are_drawn_where_lightning_draws_them(name, capsys):
     recorded = json.loads(STORED_DRAWN.read_text("utf-8"))[name]
     compat.install()

@@ -379,3 +379,12 @@ class TestInARun:
         settings = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
         Trainer(fast_dev_run=True, **settings).fit(with_methods(Net, on_train_start), batches(2))
         assert Trainer(fast_dev_run=True, logger=False, **settings).loggers == []
+
+
+@pytest.mark.parametrize("value", [True, torch.tensor(True)], ids=["bool", "tensor"])
+def test_a_boolean_is_a_number_for_callbacks(value):
+    """As with Lightning 2.6.6: torch subtracts no boolean tensors."""
+    logs = calling(Net, training_step=lambda self, batch, batch_idx: self.log("value", value))
+    trainer = quiet_trainer()
+    trainer.fit(logs, batches(1))
+    assert trainer.callback_metrics["value"] - 0.5 == 0.5
