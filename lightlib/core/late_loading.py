@@ -38,7 +38,7 @@ def _load(run: Run | None, eval_data: Callable[[Stage], Any]) -> None:
     if plan.validate_every is not None and plan.validates_epoch(run.progress.epoch):
         eval_data(VALIDATION)
     run.use_plan(run.replan(data.num_batches))
-    if run.progress.epoch and not run.restored.full:
+    if run.progress.epoch and run.trainer.ckpt_path is None:
         _draw_seeds(data)
 
 

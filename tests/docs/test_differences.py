@@ -100,7 +100,7 @@ def test_the_frequency_of_a_schedule_counts_optimizer_steps_over_the_run():
     rates = []
     note = LambdaCallback(on_train_batch_end=lambda t, *_: rates.append(t.optimizers[0].param_groups[0]["lr"]))
     halves = partial(STEP_LR, gamma=0.5)
-    net = Net(scheduled(lambda optimizer: halves(optimizer), lr=1.0, interval="step", frequency=2))
+    net = Net(scheduled(halves, lr=1.0, interval="step", frequency=2))
     trainer(max_epochs=2, callbacks=[note]).fit(net, ones(3))
     assert rates == [1.0, 0.5, 0.5, 0.25, 0.25, 0.125]
 

@@ -1,4 +1,4 @@
-"""Validations within an accumulation window: the weights that were validated are the ones that are saved."""
+"""Validations within an accumulation window: the weights that were validated are saved."""
 
 from __future__ import annotations
 
