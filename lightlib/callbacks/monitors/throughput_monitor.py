@@ -195,7 +195,7 @@ class ThroughputMonitor(Callback):
             self._logged_step = step
             times = self._clock.take() if self._clock is not None else {}
             metrics = stage.rates.compute() | {f"{name}_time": seconds for name, seconds in times.items()}
-            self._log(trainer, "train", metrics, trainer.global_step)
+            self._log(trainer, "train", metrics, None)
 
     def _enter(self, phase: str) -> None:
         if self._clock is not None:
@@ -325,7 +325,7 @@ class ThroughputMonitor(Callback):
             self._counter.stop()
             self._counter = None
 
-    def _log(self, trainer: Trainer, name: str, metrics: Mapping[str, float], step: int) -> None:
+    def _log(self, trainer: Trainer, name: str, metrics: Mapping[str, float], step: int | None) -> None:
         trainer.log_metrics_now({f"{name}{self.separator}{key}": value for key, value in metrics.items()}, step=step)
 
 

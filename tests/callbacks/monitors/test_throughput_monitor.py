@@ -7,10 +7,13 @@ import torch
 
 from lightlib.callbacks import ThroughputMonitor
 from lightlib.callbacks.monitors import step_clock, throughput_monitor
+from lightlib.conventions import following
 from lightlib.core.trainer import Trainer
 from lightlib.data import train
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from tests.runs.plain import QUIET, Net, Rows, batches, raising, same_weights, with_methods
+from lightlib_lightning.order import LIGHTNING
+from tests.runs.modules import Manual
+from tests.runs.plain import QUIET, Net, Rows, batches, quiet_trainer, raising, same_weights, with_methods
 from tests.runs.saves_at import SavesAt
 
 OF_A_SAMPLE = 2 * (6 * 8 + 8 * 3)  # of the network's two layers
@@ -254,3 +257,17 @@ def test_a_function_that_returns_no_number(clock, what, value):
 def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         ThroughputMonitor(**arguments)
+
+
+def test_with_lightnings_conventions_rows_stand_at_the_step_before():
+    """As recorded with Lightning 2.6.6, also where `global_step` counts the steps of two optimizers."""
+
+    def configure(parameters):
+        return [torch.optim.SGD([parameter], lr=0.1) for parameter in list(parameters)[:2]]
+
+    rows = Rows()
+    monitor = ThroughputMonitor(lambda batch: len(batch[0]))
+    with following(LIGHTNING):
+        trainer = quiet_trainer(callbacks=[monitor], logger=rows, max_epochs=2, log_every_n_steps=2)
+        trainer.fit(Manual(configure), batches(4))
+    assert [step for step, values in rows.rows if "train/batches" in values] == [1, 3, 5, 7]
