@@ -13,7 +13,7 @@ import torch
 from lightlib.conventions import leniency
 from lightlib.core.build import Builder
 from lightlib.core.progress.plan import Plan
-from lightlib.core.progress.states import RunningStage, TrainerState
+from lightlib.core.progress.states import RunningStage, TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.save import Saver
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.misspelt import warn_for_misspelt_event
@@ -26,11 +26,20 @@ from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger
 
 _STAGES = {stage.value: stage for stage in RunningStage}
+_STAGE_OF_CALL = {
+    TrainerFn.FITTING: RunningStage.TRAINING,
+    TrainerFn.VALIDATING: RunningStage.VALIDATING,
+    TrainerFn.TESTING: RunningStage.TESTING,
+    TrainerFn.PREDICTING: RunningStage.PREDICTING,
+}
 
 
 def state_of(state: TrainerState, run: Run | None) -> TrainerState:
-    """Return the state with the stage of the run."""
-    return replace(state, stage=None if run is None else _STAGES.get(run.stage))
+    """Return the state with the stage of the run; outside its loops, as in `setup`, it is that of the call."""
+    stage = None if run is None else _STAGES.get(run.stage)
+    if stage is None and state.fn is not None and state.status is TrainerStatus.RUNNING:
+        stage = _STAGE_OF_CALL[state.fn]
+    return replace(state, stage=stage)
 
 
 def saver_of(run: Run | None) -> Saver:

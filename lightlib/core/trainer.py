@@ -537,9 +537,9 @@ class Trainer:
     )
 
     def _in(self, *stages: str) -> bool:
-        return self.run is not None and self.run.stage in stages
+        return self.state.stage in stages
 
-    training = View[bool](lambda self: self._in("train"), "Whether a training batch or epoch hook runs.")
+    training = View[bool](lambda self: self._in("train"), "Whether a fit runs, without its evaluations.")
     validating = View[bool](lambda self: self._in("validate"), "Whether validation runs.")
     testing = View[bool](lambda self: self._in("test"), "Whether the test runs.")
     predicting = View[bool](lambda self: self._in("predict"), "Whether prediction runs.")

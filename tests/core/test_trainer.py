@@ -127,6 +127,22 @@ class TestFit:
         assert RunningStage.TRAINING == "train"
         assert TrainerStatus.FINISHED == "finished"
 
+    @pytest.mark.parametrize(("call", "stage"), [("fit", "train"), ("validate",) * 2, ("test",) * 2, ("predict",) * 2])
+    def test_set_up_and_teardown_have_the_stage_of_the_call(self, call, stage):
+        """As in Lightning 2.6.6."""
+        seen = []
+
+        def note(self, *_):
+            trainer = self.trainer
+            flags = (trainer.training, trainer.validating, trainer.testing, trainer.predicting, trainer.evaluating)
+            seen.append((trainer.state.stage, flags.count(True)))
+
+        trainer = quiet_trainer()
+        module = with_methods(Steps, prepare_data=note, setup=note, configure_model=note, teardown=note)
+        getattr(trainer, call)(module, *[batches(1)] * (2 if call == "fit" else 1))
+        assert seen == [(stage, 2 if stage in ("validate", "test") else 1)] * 4
+        assert (trainer.state.stage, trainer.training, trainer.evaluating) == (None, False, False)
+
     def test_what_a_stage_says_of_itself(self):
         assert {stage.value: (stage.dataloader_prefix, stage.evaluating) for stage in RunningStage} == {
             "train": ("train", False),
