@@ -154,7 +154,7 @@ _OBJECTS = _targets(
 PRIVATE = _targets(
     f"""
     .internals.flags: {_FLAGS}
-    .types: {_ALIASES}
+    .types: {_ALIASES} _LITERAL_WARN _PLUGIN_INPUT _PRECISION_INPUT
     lightlib.fabric.loader: FabricLoader=_FabricDataLoader
     lightlib.fabric.wrapped: FabricModule=_FabricModule FabricOptimizer=_FabricOptimizer
     lightlib.loggers: DummyExperiment=_DummyExperiment
@@ -167,8 +167,9 @@ PRIVATE = _targets(
     .internals.functions: all_reduce=_sync_ddp all_reduce_if_initialized=_sync_ddp_if_available
         apply_filter=_apply_filter backend_for=_get_default_process_group_backend_for_device
         check_keys=_validate_keys_for_strict_loading checkpoint_activations=_setup_activation_checkpointing
-        full_state_dict=_get_full_state_dict_context init_connection=_init_dist_connection is_dir=_is_dir
-        is_initialized=_distributed_is_initialized lazy_load=_lazy_load materialize=_materialize_meta_tensors
+        defaults_from_environment=_defaults_from_env_vars full_state_dict=_get_full_state_dict_context
+        init_connection=_init_dist_connection is_dir=_is_dir is_initialized=_distributed_is_initialized
+        is_local=_is_local_file_protocol lazy_load=_lazy_load materialize=_materialize_meta_tensors
         METADATA_FILENAME=_METADATA_FILENAME MockOptimizer=_MockOptimizer move_state=_move_state_into
         NotYetLoadedTensor=_NotYetLoadedTensor rank_from_environment=_get_rank reasons_to_skip=_runif_reasons
         ResultMetric=_ResultMetric Sharded=_Sharded Stateful=_Stateful

@@ -79,6 +79,9 @@ _MAP_LOCATION_TYPE = (
     _DEVICE | Callable[[torch.UntypedStorage, str], torch.UntypedStorage | None] | dict[_DEVICE, _DEVICE] | None
 )
 _PARAMETERS = Any
+_PLUGIN_INPUT = Any
+_PRECISION_INPUT = Any
+_LITERAL_WARN = Literal["warn"]
 _DATALOADER = Any
 _METRIC = Any
 _NUMBER = int | float

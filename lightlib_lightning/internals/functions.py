@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
 import operator
 import os
 import platform
@@ -24,10 +27,10 @@ from lightlib_lightning.internals.served import Served
 
 __all__ = [
     "METADATA_FILENAME", "MockOptimizer", "NotYetLoadedTensor", "ResultMetric", "Sharded", "Stateful",
-    "SubprocessScriptLauncher",
-    "all_reduce", "all_reduce_if_initialized", "apply_filter", "backend_for", "check_keys", "checkpoint_activations",
-    "full_state_dict", "init_connection", "is_dir", "is_initialized", "lazy_load", "materialize", "move_state",
-    "rank_from_environment", "reasons_to_skip",
+    "SubprocessScriptLauncher", "all_reduce", "all_reduce_if_initialized", "apply_filter", "backend_for",
+    "check_keys", "checkpoint_activations", "defaults_from_environment", "full_state_dict", "init_connection",
+    "is_dir", "is_initialized", "is_local", "lazy_load", "materialize", "move_state", "rank_from_environment",
+    "reasons_to_skip",
 ]  # fmt: skip
 
 METADATA_FILENAME = "meta.pt"
@@ -145,7 +148,37 @@ def rank_from_environment() -> int | None:
     return next((int(rank) for rank in found if rank is not None), None)
 
 
+def defaults_from_environment(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let an `__init__` read arguments that it is not given from ``PL_TRAINER_<ARGUMENT>``: `_defaults_from_env_vars`.
+
+    `TRAINER` is the name of the class, in capitals. eva and ptlflow decorate their subclasses of `Trainer`.
+    """
+
+    @functools.wraps(function)
+    def filled(self: Any, *args: Any, **kwargs: Any) -> Any:
+        names = tuple(inspect.signature(type(self)).parameters)
+        variables = {name: os.environ.get(f"PL_{type(self).__name__}_{name}".upper(), "") for name in names}
+        found = {name: _literal(text) for name, text in variables.items() if text}
+        return function(self, **{**found, **dict(zip(names, args, strict=False)), **kwargs})
+
+    return filled
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
 # files
+def is_local(path: Any) -> bool:
+    """Whether a path is on a disk, and on no object store: `_is_local_file_protocol`."""
+    from fsspec.utils import get_protocol  # optional: fsspec
+
+    return bool(get_protocol(os.fspath(path)) == "file")
+
+
 def is_dir(fs: Any, path: Any, strict: bool = False) -> bool:
     """Whether a path is, or on an object store can become, a folder: `_is_dir`."""
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)

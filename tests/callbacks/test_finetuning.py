@@ -362,3 +362,37 @@ def test_a_parameter_next_to_children_is_frozen_whatever_its_values(size):
     BaseFinetuning.freeze(backbone)
     BaseFinetuning.unfreeze_and_add_param_group(backbone, optimizer)
     assert {id(p) for p in optimizer.param_groups[1]["params"]} == {id(p) for p in backbone.parameters()}
+
+
+class FreezesByStep(BaseFinetuning):
+    """As kraken's: freezes in `on_train_start`, unfreezes at a step, and notes the group itself."""
+
+    def freeze_before_training(self, pl_module):
+        pass
+
+    def finetune_function(self, pl_module, epoch, optimizer):
+        pass
+
+    def on_train_start(self, trainer, pl_module):
+        self.freeze(pl_module.backbone)
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.global_step == 2:
+            (optimizer,) = trainer.optimizers
+            before = len(optimizer.param_groups)
+            self.unfreeze_and_add_param_group(pl_module.backbone[3], optimizer)
+            self._store(pl_module, 0, before, optimizer.param_groups)
+
+
+def test_a_group_is_noted_by_a_subclass():
+    class Head(Net):
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.head.parameters(), 0.1)
+
+    callback = FreezesByStep()
+    L.Trainer(max_epochs=1, callbacks=[callback], **QUIET).fit(Head(), data())
+    (groups,) = callback.state_dict()["internal_optimizer_metadata"].values()
+    assert [(group["params"], group["lr"]) for group in groups] == [
+        (["head.weight", "head.bias"], 0.1),
+        (["backbone.3.weight", "backbone.3.bias"], 0.01),
+    ]

@@ -177,8 +177,17 @@ class BaseFinetuning(Callback):
         self._follow(trainer)
 
         names = [trainer.strategy.parameter_names(optimizer) for optimizer in trainer.optimizers]
-        groups = [_with_names(optimizer, held) for optimizer, held in zip(trainer.optimizers, names, strict=True)]
+        groups = [_with_names(o.param_groups, held) for o, held in zip(trainer.optimizers, names, strict=True)]
         self._internal_optimizer_metadata = dict(enumerate(groups))
+
+    def _store(
+        self, pl_module: Module, opt_idx: int, num_param_groups: int, current_param_groups: list[dict[str, Any]]
+    ) -> None:
+        """Note the groups from `num_param_groups` on, or all if none are noted; kraken calls it in its own hooks."""
+        noted = self._internal_optimizer_metadata.setdefault(opt_idx, [])
+        new = current_param_groups[num_param_groups:] if noted else current_param_groups
+        names = {parameter: name for name, parameter in pl_module.named_parameters()}
+        noted += _with_names(new, [[names[parameter] for parameter in group["params"]] for group in new])
 
     def _follow(self, trainer: Trainer) -> None:
         """Let the schedules follow the groups."""
@@ -228,10 +237,10 @@ def _apart(optimizer: Optimizer, params: Iterable[nn.Parameter]) -> tuple[list[n
     return [p for i, p in by_id.items() if i not in held], [p for i, p in by_id.items() if i in held]
 
 
-def _with_names(optimizer: Optimizer, names: list[list[str]]) -> list[dict[str, Any]]:
-    """Return the groups of an optimizer with the names of their parameters, as Lightning stores them."""
-    groups = zip(optimizer.param_groups, names, strict=True)
-    return [{**{k: v for k, v in group.items() if k != "param_names"}, "params": held} for group, held in groups]
+def _with_names(groups: list[dict[str, Any]], names: list[list[str]]) -> list[dict[str, Any]]:
+    """Return groups of an optimizer with the names of their parameters, as Lightning stores them."""
+    pairs = zip(groups, names, strict=True)
+    return [{**{k: v for k, v in group.items() if k != "param_names"}, "params": held} for group, held in pairs]
 
 
 def _warn_of_known(optimizer: Optimizer, number: int) -> None:

@@ -224,6 +224,16 @@ class HyperparametersMixin:
         self._hparams_name = name
         self.__dict__["_hparams_initial"] = AttributeDict({k: _copied(v) for k, v in self.hparams.items()})
 
+    def _set_hparams(self, hp: Any) -> None:
+        """Add hyperparameters to those that there are, under a name of Lightning's that graphium and NeMo call."""
+        if leniency().keeps_objects and is_config(hp):
+            self.__dict__["_hparams"] = hp
+            return
+        given = _from_object((hp,), _caller())[0]
+        if is_config(self.__dict__.get("_hparams")):
+            self.__dict__["_hparams"] = AttributeDict()
+        self.hparams.update(given)
+
     def _keep_config(self, config: Any, frame: FrameType, logger: bool) -> None:
         """Keep one configuration of OmegaConf as it is, as Lightning does."""
         self.__dict__["_hparams"], self.__dict__["_hparams_initial"] = config, _copied(config)

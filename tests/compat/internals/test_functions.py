@@ -171,3 +171,34 @@ def test_classes_that_nothing_is_an_instance_of(name):
     place, _, ours = objects.PRIVATE[name].partition(":")
     kind = getattr(__import__(place, fromlist=[ours]), ours)
     assert not isinstance(torch.zeros(1), kind)
+
+
+def test_a_path_on_a_disk():  # eva, NeMo
+    from lightning.fabric.utilities.cloud_io import _is_local_file_protocol
+
+    paths = ("a/b.ckpt", "file://a", "s3://bucket/a", "memory://a")
+    assert [_is_local_file_protocol(path) for path in paths] == [True, True, False, False]
+
+
+def test_arguments_from_variables(monkeypatch):  # eva, ptlflow
+    from lightning.pytorch.plugins import _PLUGIN_INPUT
+    from lightning.pytorch.trainer.connectors.accelerator_connector import _LITERAL_WARN, _PRECISION_INPUT
+    from lightning.pytorch.utilities.argparse import _defaults_from_env_vars
+
+    class Mine:
+        @_defaults_from_env_vars
+        def __init__(
+            self,
+            devices: int = 1,
+            precision: _PRECISION_INPUT = None,
+            plugins: _PLUGIN_INPUT = None,
+            deterministic: bool | _LITERAL_WARN = False,
+        ) -> None:
+            self.given = (devices, precision, plugins, deterministic)
+
+    assert Mine(2).given == (2, None, None, False)
+    monkeypatch.setenv("PL_MINE_DEVICES", "4")
+    monkeypatch.setenv("PL_MINE_PRECISION", "bf16-mixed")
+    monkeypatch.setenv("PL_MINE_OTHER", "1")
+    assert Mine(deterministic="warn").given == (4, "bf16-mixed", None, "warn")
+    assert Mine(2).given == (2, "bf16-mixed", None, False)

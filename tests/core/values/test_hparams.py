@@ -602,3 +602,18 @@ class TestPasswordsInUrls:
             trainer.save_checkpoint(tmp_path / "a.ckpt")
         assert value.encode() + b"1" not in (tmp_path / "a.ckpt").read_bytes()
         assert b"hunter2" not in (tmp_path / "a.ckpt").read_bytes()
+
+
+def test_hyperparameters_are_added_under_the_name_that_projects_call():  # graphium, NeMo
+    class Own(Net):
+        def __init__(self, width=3):
+            super().__init__()
+            self.save_hyperparameters()
+            self._set_hparams({"depth": {"a": 1}})
+            self._set_hparams(Namespace(width=4))
+
+    module = Own()
+    assert module.hparams == {"width": 4, "depth": {"a": 1}}
+    assert module.hparams_initial == {"width": 3}
+    with pytest.raises(ArgumentTypeError):
+        module._set_hparams(3)
