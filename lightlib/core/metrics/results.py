@@ -382,12 +382,15 @@ class Results:
 
 
 def exact_tensor(value: Any) -> Tensor:
-    """Return a number as a tensor, which is a double where the default type does not hold a whole number exactly."""
+    """Return a number as a tensor of the default type, or of another one if that does not hold it exactly."""
+    place = value.device if isinstance(value, Tensor) else None
+    if place is not None and not value.is_floating_point():
+        value = value.item()
     if isinstance(value, (int, float)) and abs(value) > 2**24:
         exact = isinstance(value, int) and -(2**63) <= value < 2**63
-        return torch.tensor(value, dtype=torch.int64 if exact else torch.float64 if value == value // 1 else None)
-    tensor = torch.as_tensor(value)
-    return tensor.float() if tensor.dtype is torch.bool else tensor  # a callback may subtract it, or take its mean
+        dtype = torch.int64 if exact else torch.float64 if value == value // 1 else None
+        return torch.tensor(value, dtype=dtype, device=place)
+    return value if isinstance(value, Tensor) else torch.tensor(float(value), device=place)
 
 
 def to_floats(values: Mapping[str, Any]) -> dict[str, float]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torchmetrics
 
+from lightlib.callbacks import ModelCheckpoint
 from lightlib.callbacks.callback import Callback
 from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.core.trainer import Trainer
@@ -388,3 +389,22 @@ def test_a_boolean_is_a_number_for_callbacks(value):
     trainer = quiet_trainer()
     trainer.fit(logs, batches(1))
     assert trainer.callback_metrics["value"] - 0.5 == 0.5
+
+
+@pytest.mark.filterwarnings("ignore:self.log.*got an integer tensor")
+def test_whole_numbers_have_the_default_dtype(tmp_path):
+    """Values and file names of Lightning 2.6.6; numbers that a float32 does not hold stay exact."""
+    values = {"number": 3, "flag": True, "tensor": torch.tensor(5), "half": torch.tensor(0.5, dtype=torch.bfloat16)}
+    large = {"large": 2**24 + 1, "large_tensor": torch.tensor(2**24 + 1)}
+    module = calling(Net, training_step=lambda self, batch, batch_idx: self.log_dict({**values, **large}))
+    save = ModelCheckpoint(dirpath=tmp_path, filename="{number}-{flag}-{tensor}")
+    trainer = quiet_trainer(callbacks=[save], enable_checkpointing=True)
+    trainer.fit(module, batches(1))
+    found = trainer.callback_metrics
+    assert {name: (found[name].dtype, found[name].item()) for name in ("number", "flag", "tensor")} == {
+        "number": (torch.float32, 3.0),
+        "flag": (torch.float32, 1.0),
+        "tensor": (torch.float32, 5.0),
+    }
+    assert [found[name].item() for name in large] == [2**24 + 1] * 2
+    assert [file.name for file in tmp_path.glob("*.ckpt")] == ["number=3.0-flag=1.0-tensor=5.0.ckpt"]

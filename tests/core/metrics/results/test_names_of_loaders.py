@@ -183,7 +183,13 @@ def test_whole_numbers_and_doubles_stay_exact(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [(1, torch.int64), (2**40, torch.int64), (0.5, torch.float32), (2.0**40, torch.float64), (math.inf, torch.float32)],
+    [
+        (1, torch.float32),
+        (2**40, torch.int64),
+        (0.5, torch.float32),
+        (2.0**40, torch.float64),
+        (math.inf, torch.float32),
+    ],
 )
 def test_the_type_that_holds_a_number(value, dtype):
     tensor = exact_tensor(value)
