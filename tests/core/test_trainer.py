@@ -425,3 +425,12 @@ class TestTheNextRun:
         net, trainer = calling(Net, training_step), quiet_trainer()
         trainer.fit(net, loader(4))
         assert [reference() for reference in references] == [None]
+
+
+def test_a_subclass_may_set_a_limit_before_the_arguments_are_taken():  # tensorneko
+    class Own(Trainer):
+        def __init__(self, log_every_n_steps: int) -> None:
+            self.log_every_n_steps = log_every_n_steps
+            super().__init__(**{**QUIET, "log_every_n_steps": 2 * log_every_n_steps})
+
+    assert Own(3).log_every_n_steps == 6

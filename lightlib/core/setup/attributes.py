@@ -67,6 +67,8 @@ class Limit(Generic[T]):
         return self if trainer is None else getattr(trainer.settings, self.name)
 
     def __set__(self, trainer: Trainer, value: Any) -> None:
+        if "settings" not in vars(trainer):
+            return  # by a subclass before super().__init__(…), whose argument decides
         trainer.settings.change(self.name, value)
         run = trainer.run
         if run is not None and run.stage == "train" and run.train_data is not None:
