@@ -157,8 +157,8 @@ class FitLoop(Served):
 
     @property
     def max_batches(self) -> float:
-        """Training batches per epoch."""
-        return float(self.trainer.num_training_batches)
+        """Training batches per epoch: an int, or infinity."""
+        return self.trainer.num_training_batches  # type: ignore[no-any-return]
 
     @property
     def epoch_progress(self) -> Tracker:

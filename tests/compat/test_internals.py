@@ -133,6 +133,7 @@ class TestLoops:
         this.fit_loop.epoch_loop.max_steps = 2
         this.fit(Net(), loader(), loader())
         assert this.global_step == this.fit_loop.epoch_loop.global_step == 2
+        assert repr(this.fit_loop.max_batches) == repr(this.num_training_batches)  # an int, as in Lightning
 
     def test_counters_in_the_hooks_are_lightnings(self):
         """The numbers were recorded with this callback and Lightning 2.6.6."""
