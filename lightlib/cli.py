@@ -192,8 +192,10 @@ class LightningCLI:
         verbs = self.subcommands()
         if type(self).parse_arguments is not LightningCLI.parse_arguments:
             return verbs  # an override may parse other words
-        given: Any = sys.argv[1:] if self._given is None else self._given
-        first = given.get("subcommand") if isinstance(given, (Mapping, Namespace)) else next(iter(given), None)
+        arguments: Any = sys.argv[1:] if self._given is None else self._given
+        first = (
+            arguments.get("subcommand") if isinstance(arguments, (Mapping, Namespace)) else next(iter(arguments), None)
+        )
         return [first] if isinstance(first, str) and first in verbs else verbs
 
     def _add_arguments(self, parser: LightningArgumentParser) -> None:
@@ -287,11 +289,11 @@ class LightningCLI:
 
     # building
     def _add_instantiators(self) -> None:
-        for key, given, subclasses in (
+        for key, target, subclasses in (
             ("model", self._model_class, self.subclass_mode_model),
             ("data", self._datamodule_class, self.subclass_mode_data),
         ):
-            kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
+            kind = target if isinstance(target, type) else inspect.signature(target, eval_str=True).return_annotation
             self.parser.add_instantiator(self._instantiator(key), kind, subclasses=subclasses)
 
     def _instantiator(self, key: str) -> Any:

@@ -50,14 +50,14 @@ def local_rank() -> int:
     Raises:
         MisconfigurationException: There are several processes, and none of these variables is set.
     """
-    found = next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), None)
-    if found is None and world_size() > 1:
+    variable = next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), None)
+    if variable is None and world_size() > 1:
         raise MisconfigurationException(
             f"The local rank of process {rank()} of {world_size()} is unknown.",
             expected=f"one of the variables {', '.join(_LOCAL_RANKS)}.",
             fix="start the processes with lightlib's Trainer, torchrun, srun or mpirun, or set LOCAL_RANK.",
         )
-    return int(found or 0)
+    return int(variable or 0)
 
 
 def is_rank_zero() -> bool:
@@ -281,10 +281,10 @@ def _device() -> torch.device:
     return torch.device(accelerator.type, torch.accelerator.current_device_index())
 
 
-def _check_rank(given: object, argument: str) -> None:
-    if type(given) is not int or not 0 <= given < world_size():
+def _check_rank(number: object, argument: str) -> None:
+    if type(number) is not int or not 0 <= number < world_size():
         raise MisconfigurationException(
-            f"{argument} is {given!r}, with {world_size()} process{'es' * (world_size() > 1)}.",
+            f"{argument} is {number!r}, with {world_size()} process{'es' * (world_size() > 1)}.",
             expected=f"a rank from 0 to {world_size() - 1}.",
             fix=f"{argument}=0",
         )
@@ -321,18 +321,20 @@ def _check_same(
     Raises:
         MisconfigurationException: They differ, on every process: an operation on them would hang or mix them up.
     """
-    own = [(len(tensor) if tensor.dim() else 1, compared(tensor)) for tensor in tensors_in(tensors)]
-    found = all_gather_object(own)
-    first = [properties for _, properties in found[0]]
-    other = next((i for i, one in enumerate(found) if [properties for _, properties in one] != first), None)
+    local = [(len(tensor) if tensor.dim() else 1, compared(tensor)) for tensor in tensors_in(tensors)]
+    by_rank = all_gather_object(local)
+    first = [properties for _, properties in by_rank[0]]
+    other = next(
+        (i for i, rank_tensors in enumerate(by_rank) if [properties for _, properties in rank_tensors] != first), None
+    )
     if other is not None:
         raise MisconfigurationException(
-            f"{call} got {_named(found[0])} on rank 0 and {_named(found[other])} on rank {other}.",
+            f"{call} got {_named(by_rank[0])} on rank 0 and {_named(by_rank[other])} on rank {other}.",
             expected="the same structure, dtypes and shapes on all processes"
             + (", but for the first dimension." if call == "all_gather" else "."),
             fix="all_gather_object(value) exchanges values of any shape.",
         )
-    return found
+    return by_rank
 
 
 def _named(described: list[tuple[int, tuple[Any, ...]]]) -> str:

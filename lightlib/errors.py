@@ -224,8 +224,8 @@ def wrong_value(
     owner: object, name: str, value: object, expected: str, example: object = "", *, fix: str = ""
 ) -> MisconfigurationException:
     """Return the error for an argument of the right type with an invalid value; for the arguments see `wrong_type`."""
-    what = f"{owner}({name}={' '.join(repr(value).split())[:80]})."
-    return MisconfigurationException(what, expected=f"{expected}.", fix=fix or f"{owner}({name}={example})")
+    problem = f"{owner}({name}={' '.join(repr(value).split())[:80]})."
+    return MisconfigurationException(problem, expected=f"{expected}.", fix=fix or f"{owner}({name}={example})")
 
 
 def check_type(
@@ -335,7 +335,7 @@ def check_word(owner: object, name: str, value: T, known: Iterable[str], *, exam
 def closest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the known name that is most like `name`, or `otherwise` when none is near."""
     known = list(known)
-    same = [one for one in known if one.casefold() == name.casefold()]
+    same = [candidate for candidate in known if candidate.casefold() == name.casefold()]
     return next(iter(same or difflib.get_close_matches(name, known, n=1)), otherwise)
 
 

@@ -46,10 +46,10 @@ def exports(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[],
         return value
 
     def names() -> list[str]:
-        own = (one for one in vars(sys.modules[package]) if one.startswith("__") and one.endswith("__"))
-        return sorted({*own, *rows})
+        dunders = (name for name in vars(sys.modules[package]) if name.startswith("__") and name.endswith("__"))
+        return sorted({*dunders, *rows})
 
-    return [one for one, row in rows.items() if row.file != MODULE], get, names
+    return [name for name, row in rows.items() if row.file != MODULE], get, names
 
 
 def translated_names(module: str) -> Callable[[str], Any]:

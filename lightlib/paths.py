@@ -94,14 +94,14 @@ def mounted(mounts: Mount | Mapping[str, Any] | Iterable[Any], folder: str | os.
     """
     global _active  # noqa: PLW0603  one mapping for the process, as a mount has
     several = [mounts] if isinstance(mounts, (Mount, Mapping)) else list(mounts)
-    found = [_mapped(_mount_of(one), os.path.abspath(folder)) for one in several]
-    _refuse_ambiguous((*_active, *found))
+    mapped = [_mapped(_mount_of(requested), os.path.abspath(folder)) for requested in several]
+    _refuse_ambiguous((*_active, *mapped))
     before = _active
     with contextlib.ExitStack() as links:
-        for one, given in zip(found, several, strict=True):
-            if not os.path.isabs(_mount_of(given).container_path):
-                links.enter_context(_linked(one))
-        _active = (*_active, *found)
+        for mount, bind_mount in zip(mapped, several, strict=True):
+            if not os.path.isabs(_mount_of(bind_mount).container_path):
+                links.enter_context(_linked(mount))
+        _active = (*_active, *mapped)
         try:
             yield
         finally:
@@ -126,10 +126,10 @@ def resolve(path: str | os.PathLike[str], write: bool = False) -> str:
     if not _active or "://" in name:
         return name
     whole = os.path.abspath(name)
-    inside = [one for one in _active if _is_below(whole, one.path)]
+    inside = [mount for mount in _active if _is_below(whole, mount.path)]
     here = name
     if inside:
-        mount = max(inside, key=lambda one: len(one.path))
+        mount = max(inside, key=lambda mount: len(mount.path))
         here = os.path.normpath(os.path.join(mount.host, os.path.relpath(whole, mount.path)))
     if write:
         _refuse_read_only(here, name)
@@ -173,12 +173,12 @@ def check_writable(path: str) -> None:
 
 def _refuse_read_only(here: str, name: str) -> None:
     real = os.path.realpath(here)
-    for one in _active:
-        if one.read_only and _is_below(real, one.real):
+    for mount in _active:
+        if mount.read_only and _is_below(real, mount.real):
             raise MisconfigurationException(
-                f"{name} cannot be written: it lies below {one.path}, which is mounted read-only.",
+                f"{name} cannot be written: it lies below {mount.path}, which is mounted read-only.",
                 expected="a path outside of it.",
-                fix=f"write to another folder, or Mount({one.host!r}, {one.path!r}, read_only=False).",
+                fix=f"write to another folder, or Mount({mount.host!r}, {mount.path!r}, read_only=False).",
             )
 
 
@@ -186,24 +186,24 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _mount_of(given: Any) -> Mount:
-    if isinstance(given, Mount):
-        return given
+def _mount_of(mount: Any) -> Mount:
+    if isinstance(mount, Mount):
+        return mount
     names = [field.name for field in fields(Mount)]
     fix = "mounted([Mount('/mnt/images', '/data')])"
-    if not isinstance(given, Mapping):
+    if not isinstance(mount, Mapping):
         raise ArgumentTypeError(
-            f"mounted got {shown(given)}.", expected="a Mount, or a dict of its arguments.", fix=fix
+            f"mounted got {shown(mount)}.", expected="a Mount, or a dict of its arguments.", fix=fix
         )
-    for key in given:
+    for key in mount:
         if key not in names:
             raise UnknownNameError("argument of a Mount", key, names)
     for name in names[:2]:
-        if name not in given:
+        if name not in mount:
             raise MisconfigurationException(
-                f"A mount has no {name}: {dict(given)!r}.", expected="host_path and container_path.", fix=fix
+                f"A mount has no {name}: {dict(mount)!r}.", expected="host_path and container_path.", fix=fix
             )
-    return Mount(**given)
+    return Mount(**mount)
 
 
 def _mapped(mount: Mount, folder: str) -> _Mapped:
@@ -219,18 +219,18 @@ def _mapped(mount: Mount, folder: str) -> _Mapped:
 
 
 def _refuse_ambiguous(mounts: tuple[_Mapped, ...]) -> None:
-    for number, one in enumerate(mounts):
+    for number, mount in enumerate(mounts):
         for other in mounts[:number]:
-            if one.path == other.path:
+            if mount.path == other.path:
                 raise MisconfigurationException(
-                    f"Two mounts have the container path {one.path}.",
+                    f"Two mounts have the container path {mount.path}.",
                     expected="one for each path.",
                     fix="leave out one of them.",
                 )
         for other in mounts:
-            if one is not other and other.host != other.path and _is_below(one.host, other.path):
+            if mount is not other and other.host != other.path and _is_below(mount.host, other.path):
                 raise MisconfigurationException(
-                    f"The host path {one.host} lies below {other.path}, which is mapped to {other.host}.",
+                    f"The host path {mount.host} lies below {other.path}, which is mapped to {other.host}.",
                     expected="host paths that no mount maps again.",
                     fix=f"Mount(…, container_path='/mounted{other.path}')",
                 )
@@ -239,11 +239,11 @@ def _refuse_ambiguous(mounts: tuple[_Mapped, ...]) -> None:
 @contextlib.contextmanager
 def _linked(mount: _Mapped) -> Iterator[None]:
     """Make a symbolic link to a mount's host path; remove it at the end, if it was made here."""
-    made = False
+    created = False
     try:
         os.makedirs(os.path.dirname(mount.path), exist_ok=True)
         os.symlink(mount.host, mount.path)
-        made = True
+        created = True
     except FileExistsError:  # another process of the run may have made it
         if os.path.realpath(mount.path) != mount.real:
             raise MisconfigurationException(
@@ -254,5 +254,5 @@ def _linked(mount: _Mapped) -> Iterator[None]:
     try:
         yield
     finally:
-        if made and os.path.islink(mount.path):
+        if created and os.path.islink(mount.path):
             os.unlink(mount.path)

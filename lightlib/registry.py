@@ -67,8 +67,8 @@ _SCHEDULERS = {
 
 def _of(group: str) -> dict[str, str]:
     """Return the names of a group that are in the index, with the packages that export them."""
-    found = ((package, row) for package, rows in INDEX.items() for row in rows if row.group == group)
-    return {row.key or row.name: f"{package}:{row.name}" for package, row in found}
+    rows_of_group = ((package, row) for package, rows in INDEX.items() for row in rows if row.group == group)
+    return {row.key or row.name: f"{package}:{row.name}" for package, row in rows_of_group}
 
 
 BUILT_IN: dict[str, dict[str, str]] = {
@@ -166,8 +166,8 @@ def get(group: str, name: str) -> Callable[..., Any]:
         return other
     place = path(group, name)
     if name in BUILT_IN[group]:
-        found = _import(name, place)
-        return partial(found, name) if group == "strategies" and not isinstance(found, type) else found
+        entry = _import(name, place)
+        return partial(entry, name) if group == "strategies" and not isinstance(entry, type) else entry
     try:
         return _import(name, place)
     except (ImportError, AttributeError) as error:
@@ -255,7 +255,7 @@ def substituted(group: str, name: str) -> Callable[..., Any] | None:
     """Return the substitute of a built-in name; None if there is none."""
     if (group, name) in _registered:
         return _registered[group, name]
-    return next((found for find in _substitutes if (found := find(group, name)) is not None), None)
+    return next((substitute for find in _substitutes if (substitute := find(group, name)) is not None), None)
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
@@ -282,9 +282,9 @@ def _entry_points(folders: tuple[str | int, ...]) -> dict[str, tuple[EntryPoint,
 
 
 def _points(group: str, built_in: Mapping[str, str]) -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in entry_points(f"lightlib.{group}"):
-        other = found.get(point.name)
+        other = points.get(point.name)
         if point.name in built_in or (other is not None and other.value != point.value):
             taken = built_in.get(point.name) or (other.value if other else "")
             raise MisconfigurationException(
@@ -293,8 +293,8 @@ def _points(group: str, built_in: Mapping[str, str]) -> dict[str, EntryPoint]:
                 expected="a name of its own for every plugin.",
                 fix="rename the entry point in the package that declares it, or uninstall that package.",
             )
-        found[point.name] = point
-    return found
+        points[point.name] = point
+    return points
 
 
 def _installed(name: str, modules: list[str]) -> str:

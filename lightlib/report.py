@@ -158,9 +158,9 @@ def warn(message: str, category: type[Warning] = LightlibWarning) -> None:
     if frame is None:  # the command line, or a thread of ours: there is no line to show
         warnings.warn_explicit(message, category, "lightlib", 0, "lightlib", _shown_without_line)
     else:
-        seen = frame.f_globals.setdefault("__warningregistry__", {})
+        warning_registry = frame.f_globals.setdefault("__warningregistry__", {})
         module = frame.f_globals.get("__name__", "__main__")
-        warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, seen)
+        warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, warning_registry)
 
 
 def add_note(error: BaseException, text: str) -> None:
@@ -266,12 +266,12 @@ def described(instance: object, **more: Any) -> str:
         parameters = inspect.signature(type(instance).__init__).parameters
     except (TypeError, ValueError):
         parameters = {}  # type: ignore[assignment]
-    held = {name: value for name, value in getattr(instance, "__dict__", {}).items() if name not in more}
-    known = {**held, **{name: value for name, value in more.items() if value is not None}}
+    attributes = {name: value for name, value in getattr(instance, "__dict__", {}).items() if name not in more}
+    values = {**attributes, **{name: value for name, value in more.items() if value is not None}}
     words = [
-        f"{name}={_word(MASK if is_secret(name, known[name]) else known[name])}"
+        f"{name}={_word(MASK if is_secret(name, values[name]) else values[name])}"
         for name, parameter in parameters.items()
-        if name in known and not _is_default(known[name], parameter.default, exactly=name in more)
+        if name in values and not _is_default(values[name], parameter.default, exactly=name in more)
     ]
     return f"{type(instance).__name__}({', '.join(words)})"
 

@@ -99,20 +99,20 @@ def unscale_in_place(
     scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]
 ) -> None:
     """Run `scaler.unscale_(optimizer)` with the gradients of `parameters` in place of the optimizer's."""
-    given: Any = SimpleNamespace(param_groups=[{"params": parameters}])
-    scaler.unscale_(given)
+    optimizer_like: Any = SimpleNamespace(param_groups=[{"params": parameters}])
+    scaler.unscale_(optimizer_like)
     states = scaler._per_optimizer_states  # noqa: SLF001
-    states[id(optimizer)] = states.pop(id(given))
+    states[id(optimizer)] = states.pop(id(optimizer_like))
 
 
 @contextmanager
 def without_parameters() -> Iterator[None]:
     """Let optimizers be made of no parameters, which torch refuses unless they are in a group."""
-    made = torch.optim.Optimizer.__init__
+    initialize = torch.optim.Optimizer.__init__
 
     def make(optimizer: torch.optim.Optimizer, params: Any, defaults: dict[str, Any]) -> None:
-        given = params if isinstance(params, Tensor) else list(params) or [{"params": []}]
-        made(optimizer, given, defaults)
+        groups = params if isinstance(params, Tensor) else list(params) or [{"params": []}]
+        initialize(optimizer, groups, defaults)
 
     with mock.patch.object(torch.optim.Optimizer, "__init__", make):
         yield
@@ -166,19 +166,21 @@ def operators_named(name: str) -> tuple[list[Any], list[str] | None]:
 
     None in place of these names: the operation is composed of several, which autograd sees in its place.
     """
-    known = torch._C._dispatch_get_all_op_names()  # noqa: SLF001
+    every_name = torch._C._dispatch_get_all_op_names()  # noqa: SLF001
     name = name.removeprefix("aten.").removesuffix(".default")
     name = name if "::" in name else f"aten::{name}"
-    found = [one for one in known if one == name or one.startswith(f"{name}.")]
+    matches = [operator for operator in every_name if operator == name or operator.startswith(f"{name}.")]
     composed = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
-    if found and composed(found[0], "CompositeImplicitAutograd"):
+    if matches and composed(matches[0], "CompositeImplicitAutograd"):
         return [], None
     operators = []
-    for one in found:
-        library, _, rest = one.partition("::")
+    for match in matches:
+        library, _, rest = match.partition("::")
         packet, _, overload = rest.partition(".")
         operators.append(getattr(getattr(getattr(torch.ops, library), packet), overload or "default"))
-    return operators, [] if found else sorted({one.removeprefix("aten::").partition(".")[0] for one in known})
+    return operators, [] if matches else sorted(
+        {operator.removeprefix("aten::").partition(".")[0] for operator in every_name}
+    )
 
 
 def graph_break(error: Exception) -> tuple[str, str, str] | None:
@@ -242,7 +244,7 @@ def tied_parameters(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
             places.setdefault(id(parameter), []).append((part, name))
-    return [found for found in places.values() if len(found) > 1]
+    return [names for names in places.values() if len(names) > 1]
 
 
 def give_memory(module: nn.Module, device: torch.device) -> None:
@@ -283,8 +285,8 @@ def reduce_gradients(root: FSDPModule) -> None:
     root.set_reshard_after_backward(True)
     root.set_requires_gradient_sync(True)
     state = fully_shard.state(root)  # type: ignore[attr-defined]
-    for one in state._state_ctx.all_states:  # noqa: SLF001
-        for group in one._fsdp_param_groups:  # noqa: SLF001
+    for fsdp_state in state._state_ctx.all_states:  # noqa: SLF001
+        for group in fsdp_state._fsdp_param_groups:  # noqa: SLF001
             group.post_backward()
     if state._is_root:  # noqa: SLF001
         state._root_post_backward_final_callback()  # noqa: SLF001
@@ -312,10 +314,10 @@ def parameter_order(layer: nn.Module) -> list[str]:
 
 def order_parameters(layer: nn.Module, names: Sequence[Sequence[str]]) -> None:
     """Put a layer's own parameters in this order; each is the first of several names that the layer has."""
-    held = dict(layer._parameters)  # noqa: SLF001
-    order = [next(name for name in several if name in held) for several in names]
+    parameters = dict(layer._parameters)  # noqa: SLF001
+    order = [next(name for name in several if name in parameters) for several in names]
     layer._parameters.clear()  # noqa: SLF001
-    layer._parameters.update({name: held[name] for name in [*order, *held]})  # noqa: SLF001
+    layer._parameters.update({name: parameters[name] for name in [*order, *parameters]})  # noqa: SLF001
 
 
 def checkpoint_activations(module: nn.Module, arguments: Mapping[str, Any]) -> bool:
@@ -335,8 +337,8 @@ def identity(storage: Any) -> int:
 
 def local_shard(tensor: Any) -> Tensor:
     """Return the tensor that a DTensor, or the result of a collective, holds here; other tensors as they are."""
-    found: Tensor = getattr(tensor, "_local_tensor", getattr(tensor, "elem", tensor))
-    return found
+    local: Tensor = getattr(tensor, "_local_tensor", getattr(tensor, "elem", tensor))
+    return local
 
 
 def is_of_dtensors(types: Sequence[type]) -> bool:
@@ -365,8 +367,10 @@ def held_by_fsdp(module: nn.Module) -> tuple[list[Tensor], list[nn.Parameter]]:
 
     parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
     groups = [group for part in parts for group in fully_shard.state(part)._fsdp_param_groups]  # type: ignore[attr-defined]  # noqa: SLF001
-    every = [one for group in groups for one in group.fsdp_params]
-    return [tensor for one in every for tensor in one.all_gather_outputs], [one.sharded_param for one in every]
+    every = [parameter for group in groups for parameter in group.fsdp_params]
+    return [tensor for parameter in every for tensor in parameter.all_gather_outputs], [
+        parameter.sharded_param for parameter in every
+    ]
 
 
 def record_memory(most: int | None) -> None:
@@ -434,9 +438,9 @@ def meshes_outside_of_fake() -> Iterator[None]:
             mock.patch.object(
                 schedules,
                 "_batch_p2p",
-                lambda given, *more, **options: [
-                    _Held(*one)
-                    for one in zip(send(given, *more, **options), [each.tensor for each in given], strict=True)
+                lambda tensor, *more, **options: [
+                    _Held(*message)
+                    for message in zip(send(tensor, *more, **options), [each.tensor for each in tensor], strict=True)
                 ],
             )
         )

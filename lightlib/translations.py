@@ -76,9 +76,9 @@ def attribute(module: str, name: str) -> Any:
         AttributeError: No framework has it, either; ImportError if a statement imports the name.
     """
     errors: list[Exception] = []
-    for one in _translations():
+    for translation in _translations():
         try:
-            return one.attribute(module, name)
+            return translation.attribute(module, name)
         except (AttributeError, ImportError) as error:
             errors.append(error)
     explained = (error for error in errors if isinstance(error, ImportError))
@@ -87,41 +87,41 @@ def attribute(module: str, name: str) -> Any:
 
 def find_spec(name: str) -> ModuleSpec | None:
     """Return the spec of a module below `lightlib` that has no file, None if there is none."""
-    specs = (one.find_spec(name) for one in _translations())
+    specs = (translation.find_spec(name) for translation in _translations())
     return next((spec for spec in specs if spec is not None), None)
 
 
 def class_path(path: str) -> str:
     """Return our class path for one of another framework; any other path as it is."""
-    for one in _translations():
-        path = one.class_path(path)
+    for translation in _translations():
+        path = translation.class_path(path)
     return path
 
 
 def translated(value: Any) -> Any:
     """Return a value of a configuration in which all class paths are ours; `value` itself is not changed."""
-    for one in _translations():
-        value = one.translated(value)
+    for translation in _translations():
+        value = translation.translated(value)
     return value
 
 
 def kind_of(path: str) -> str:
     """Return the path of the class to build for one of our classes."""
-    for one in _translations():
-        path = one.kind_of(path)
+    for translation in _translations():
+        path = translation.kind_of(path)
     return path
 
 
 def foreign(value: Any) -> Foreign | None:
     """Return the package of an object, or a class, of another framework, and the fix; None for any other."""
-    found = (one.foreign(value) for one in _translations())
-    return next((one for one in found if one is not None), None)
+    answers = (translation.foreign(value) for translation in _translations())
+    return next((answer for answer in answers if answer is not None), None)
 
 
 def fix_for(value: Any) -> str:
     """Return the fix for an object, or a class, of another framework; empty for any other."""
-    found = foreign(value)
-    return "" if found is None else found.fix
+    foreign_value = foreign(value)
+    return "" if foreign_value is None else foreign_value.fix
 
 
 def fix_for_import(error: str, *, in_command: bool = True) -> str:
@@ -130,13 +130,13 @@ def fix_for_import(error: str, *, in_command: bool = True) -> str:
     Args:
         in_command: Whether a command of lightlib imports it, and not a program.
     """
-    fixes = (one.fix_for_import(error, in_command=in_command) for one in _translations())
+    fixes = (translation.fix_for_import(error, in_command=in_command) for translation in _translations())
     return next(filter(None, fixes), "")
 
 
 def start_of_commands() -> list[str]:
     """Return the words that follow ``lightlib`` in the commands of this process."""
-    return [word for one in _translations() for word in one.start_of_commands()]
+    return [word for translation in _translations() for word in translation.start_of_commands()]
 
 
 @cache

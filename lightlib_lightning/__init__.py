@@ -67,7 +67,7 @@ def install() -> None:
             expected="the call before anything imports Lightning.",
             fix="call it first in the program, or start it by `lightlib compat run`.",
         )
-    if any(not one.ours for one in distributions()):
+    if any(not distribution.ours for distribution in distributions()):
         announce()
     _switch()
 
@@ -103,7 +103,7 @@ def announce() -> None:
     """Print which package serves as Lightning: on rank zero, in the process that starts a program."""
     if report.rank_zero_only.rank != 0 or multiprocessing.current_process().name != "MainProcess":
         return
-    real = [str(one) for one in distributions() if not one.ours]
+    real = [str(distribution) for distribution in distributions() if not distribution.ours]
     unused = f"; the installed {' and '.join(real)} {'are' if len(real) > 1 else 'is'} not used" if real else ""
     sys.stderr.write(f"lightlib {__version__} serves as Lightning 2.6{unused}\n")
     sys.stderr.flush()
@@ -130,11 +130,11 @@ class Distribution:
 
 def distributions() -> list[Distribution]:
     """Return the installed distributions that are, or stand for, a Lightning."""
-    found = []
+    installed_distributions = []
     for name in ("lightning", "pytorch-lightning"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(Distribution(name, importlib.metadata.version(name)))
-    return found
+            installed_distributions.append(Distribution(name, importlib.metadata.version(name)))
+    return installed_distributions
 
 
 def replace(root: str) -> None:
@@ -176,8 +176,8 @@ def _of_lightnings_kind(group: str, name: str) -> Callable[..., Any] | None:
     if group not in modules or not is_installed():
         return None
     named = importlib.import_module(f"lightlib_lightning.plugins.{modules[group]}").named
-    found: Callable[..., Any] | None = named(name)
-    return found
+    factory: Callable[..., Any] | None = named(name)
+    return factory
 
 
 def _importer(root: str) -> str:

@@ -46,9 +46,9 @@ def class_path(path: str) -> str:
             expected="the path of a class.",
             fix=f"{elsewhere}.{name}",
         )
-    known = [f"{place}.{one}" for one in objects.names()[where].split()]
+    paths = [f"{place}.{name}" for name in objects.names()[where].split()]
     raise MisconfigurationException(
-        f"{path!r} is no class of Lightning 2.6.{nearest(path, known)}",
+        f"{path!r} is no class of Lightning 2.6.{nearest(path, paths)}",
         expected=f"a class of Lightning, or one of ours from {_package(where)}.",
         fix="correct the name.",
     )
@@ -84,26 +84,26 @@ def translated(value: Any) -> Any:
             return value
         return _name(value) or (class_path(value) if _is_public(value) else value)
     if isinstance(value, list):
-        return [translated(one) for one in value]
+        return [translated(element) for element in value]
     if not isinstance(value, dict):
         return value
     path = value.get("class_path")
     if not isinstance(path, str):
-        return {key: translated(one) for key, one in value.items()}
+        return {key: translated(entry) for key, entry in value.items()}
     if _name(path) and not value.get("init_args") and not value.get("dict_kwargs"):
         return _name(path)
-    found: dict[str, Any] = {key: translated(one) for key, one in value.items() if key != "class_path"}
-    found = {"class_path": class_path(path), **found}
-    if _is_public(path) and isinstance(found.get("init_args"), dict):
-        found["init_args"] = _without_empty(found["class_path"], found["init_args"])
-    return found
+    entries: dict[str, Any] = {key: translated(entry) for key, entry in value.items() if key != "class_path"}
+    entries = {"class_path": class_path(path), **entries}
+    if _is_public(path) and isinstance(entries.get("init_args"), dict):
+        entries["init_args"] = _without_empty(entries["class_path"], entries["init_args"])
+    return entries
 
 
 def _without_empty(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Leave out null arguments that only Lightning's class takes; its printed configurations have many of them."""
     package, _, name = path.rpartition(".")
-    known = inspect.signature(resolve_name(f"{package}:{name}")).parameters
-    return {key: value for key, value in arguments.items() if value is not None or key in known}
+    parameters = inspect.signature(resolve_name(f"{package}:{name}")).parameters
+    return {key: value for key, value in arguments.items() if value is not None or key in parameters}
 
 
 def _name(path: str) -> str:

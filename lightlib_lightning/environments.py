@@ -161,10 +161,10 @@ def environment_like(environment: Environment) -> ClusterEnvironment:
     kind = kinds.get(environment.name)
     if kind is not None:
         return kind()
-    made = LightningEnvironment()
-    made.set_world_size(environment.world_size)
-    made.set_global_rank(environment.rank)
-    return made
+    lightning_environment = LightningEnvironment()
+    lightning_environment.set_world_size(environment.world_size)
+    lightning_environment.set_global_rank(environment.rank)
+    return lightning_environment
 
 
 class _Launched(ClusterEnvironment):
@@ -177,12 +177,12 @@ class _Launched(ClusterEnvironment):
         return getattr(clusters, self.find)() or Environment(name=self.find, launched=True)
 
     def _check(self) -> None:
-        known = NAMES[self.find]
-        if not any(names.rank in os.environ for names in known):
+        variable_names = NAMES[self.find]
+        if not any(names.rank in os.environ for names in variable_names):
             raise MisconfigurationException(
-                f"{type(self).__name__}: {known[0].title} has not started this process.",
-                expected=f"the variables {known[0].rank} and {known[0].size} in the environment.",
-                fix=f"start the program by {known[0].title}, or leave {type(self).__name__} out.",
+                f"{type(self).__name__}: {variable_names[0].title} has not started this process.",
+                expected=f"the variables {variable_names[0].rank} and {variable_names[0].size} in the environment.",
+                fix=f"start the program by {variable_names[0].title}, or leave {type(self).__name__} out.",
             )
 
     def _number(self, variable: str) -> int:

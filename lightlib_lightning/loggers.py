@@ -36,9 +36,9 @@ class _ToHandlers(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass one message on."""
-        known = [*_added, *report.log.handlers, *(logging.getLogger().handlers if report.log.propagate else ())]
+        handlers = [*_added, *report.log.handlers, *(logging.getLogger().handlers if report.log.propagate else ())]
         for handler in dict.fromkeys(each for logger in (*_LOGGERS, *_REPORTING) for each in logger.handlers):
-            if handler not in known and record.levelno >= handler.level:
+            if handler not in handlers and record.levelno >= handler.level:
                 handler.handle(record)
 
 

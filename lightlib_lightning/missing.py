@@ -33,20 +33,20 @@ def error(module: str, name: str, path: str, public: list[str]) -> AttributeErro
     if name.startswith("_"):
         near = closest(name, private)
         there = f"one of {', '.join(private)}" if private else "a public name"
-        what = f"{name!r} is a private name, which lightlib.compat does not provide"
+        problem = f"{name!r} is a private name, which lightlib.compat does not provide"
         fix = f"use the public API for it; {OF_A_PACKAGE}"
     elif place := place_of(module, name, import_ours=is_imported() or not _is_ours(module)):
         near, there = "", "the module that has the name"
-        what = f"{'lightlib' if _is_ours(place) else 'Lightning 2.6'} has it in {place!r}"
+        problem = f"{'lightlib' if _is_ours(place) else 'Lightning 2.6'} has it in {place!r}"
         fix = f"from {place} import {name}"
     else:
         near = closest(name, public)
         there = "a name of Lightning 2.6"
-        what = f"neither Lightning 2.6 nor {module if _is_ours(module) else 'lightlib'} has it"
+        problem = f"neither Lightning 2.6 nor {module if _is_ours(module) else 'lightlib'} has it"
         right = f"import {near}" if near else "correct the name"
         fix = f"{right}; or install the version of the project that fits Lightning 2.6."
     hint = f" Did you mean {near!r}?" if near else ""
-    text = f"from {module!r} (served by lightlib.compat): {what}.{hint}\n  Expected: {there}.\n  Fix: {fix}"
+    text = f"from {module!r} (served by lightlib.compat): {problem}.{hint}\n  Expected: {there}.\n  Fix: {fix}"
     if is_imported():
         return ImportError(f"cannot import name {name!r} {text}", name=module)
     return AttributeError(f"module {module!r} has no attribute {name!r} {text}", name=name)
@@ -62,7 +62,14 @@ def place_of(module: str, name: str, import_ours: bool = True) -> str:
     """
     having = [path for path, names in objects.names().items() if name in names.split()]
     if having:
-        near = min(having, key=lambda one: (one.startswith("fabric") != (".fabric" in module), one.count("."), not one))
+        near = min(
+            having,
+            key=lambda candidate: (
+                candidate.startswith("fabric") != (".fabric" in module),
+                candidate.count("."),
+                not candidate,
+            ),
+        )
         place = f"lightning.{near}".rstrip(".")
         return place.replace("lightning", "lightlib", 1).replace(".pytorch", "", 1) if _is_ours(module) else place
     ours = _OURS if import_ours else ()

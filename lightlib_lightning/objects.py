@@ -16,15 +16,15 @@ def _targets(table: str) -> dict[str, str]:
         table: Modules, each with a colon behind it, and their names; ``ours=Theirs`` where Lightning's name is another
             one. A module that begins with a dot is below this package.
     """
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     module = ""
     for word in table.split():
         if word.endswith(":"):
             module = f"{__package__ if word.startswith('.') else ''}{word[:-1]}"
         else:
             ours, _, theirs = word.partition("=")
-            found[theirs or ours] = f"{module}:{ours}"
-    return found
+            targets[theirs or ours] = f"{module}:{ours}"
+    return targets
 
 
 _ALIASES = """
@@ -295,8 +295,8 @@ def provided(path: str, name: str) -> str | None:
         >>> provided("pytorch.callbacks", "EarlyStopping"), provided("pytorch.callbacks", "Trainer")
         ('lightlib.callbacks:EarlyStopping', None)
     """
-    known = name in _public(path) or name.startswith("_") or f"{path}.{name}" in _BY_PATH
-    return target(path, name) if known else imported(path).get(name)
+    is_provided = name in _public(path) or name.startswith("_") or f"{path}.{name}" in _BY_PATH
+    return target(path, name) if is_provided else imported(path).get(name)
 
 
 def has_own_row(path: str, name: str) -> bool:

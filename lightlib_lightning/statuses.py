@@ -57,18 +57,18 @@ def entries() -> Iterator[tuple[str, str, str]]:
             shown = written(section, name)
             if entry["status"] != "same":
                 yield entry["status"], shown, entry["why"]
-            for argument, one in entry.get("arguments", {}).items():
-                if "why" in one:
-                    yield one["status"], f"{shown}({argument}=…)", one["why"]
+            for argument, status in entry.get("arguments", {}).items():
+                if "why" in status:
+                    yield status["status"], f"{shown}({argument}=…)", status["why"]
 
 
 @functools.cache
 def _anchors() -> dict[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
+    anchors: dict[tuple[str, str], str] = {}
     for status, name, why in entries():
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        found.setdefault((status, why), f"{status}-{slug}")
-    return found
+        anchors.setdefault((status, why), f"{status}-{slug}")
+    return anchors
 
 
 def anchor(status: str, why: str) -> str:

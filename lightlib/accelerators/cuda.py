@@ -67,7 +67,7 @@ class CUDAAccelerator(Accelerator):
         """Return the state of torch's build, the driver and ``CUDA_VISIBLE_DEVICES``."""
         built_for, driver, visible = _built_for(), _driver(), os.environ.get("CUDA_VISIBLE_DEVICES")
         build = f"is built for {built_for}" if built_for else "is built without CUDA"
-        what = (
+        problem = (
             f"torch {torch.__version__} {build}; {driver or 'no NVIDIA driver was found'}; CUDA_VISIBLE_DEVICES is "
             + ("not set" if visible is None else repr(visible))
         )
@@ -79,7 +79,7 @@ class CUDAAccelerator(Accelerator):
             fix = f"unset CUDA_VISIBLE_DEVICES or name the GPUs that are there, or {owner()}(accelerator='cpu')."
         else:
             fix = f"see whether nvidia-smi lists a GPU and the driver is new enough, or {owner()}(accelerator='cpu')."
-        return what, fix
+        return problem, fix
 
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current GPU of this process."""
@@ -183,11 +183,11 @@ def find_usable_cuda_devices(num_devices: int = -1) -> list[int]:
             return usable
     if num_devices == -1 and usable:
         return usable
-    what, fix = CUDAAccelerator.why_unavailable()
+    problem, fix = CUDAAccelerator.why_unavailable()
     needed = "Usable cuda devices are" if num_devices == -1 else f"{num_devices} usable cuda device(s) are"
     raise MisconfigurationException(
         f"{needed} needed; {count} can be seen, {len(usable)} of them are usable: {usable}."
-        + ("" if count else f" What was looked at: {what}."),
+        + ("" if count else f" What was looked at: {problem}."),
         expected="an int from 0 to the number of usable devices, or -1 for all of them.",
         fix=f"find_usable_cuda_devices({len(usable)}), or free the GPUs that other processes hold." if count else fix,
     )

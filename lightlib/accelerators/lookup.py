@@ -29,7 +29,9 @@ def known(kind: str) -> Accelerator | None:
     if kind not in _cache:
         built_in = kind in registry.BUILT_IN["accelerators"]
         every = map(made, [kind] if built_in else registry.names("accelerators"))
-        match = next((one for one in every if (one.device_type or one.name()) == kind), None)
+        match = next(
+            (accelerator for accelerator in every if (accelerator.device_type or accelerator.name()) == kind), None
+        )
         if match is None:
             return None
         _cache[kind] = match

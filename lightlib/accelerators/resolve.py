@@ -40,9 +40,9 @@ def choose(
     """
     chosen = _accelerator(accelerator)
     if not chosen.is_available():
-        what, fix = chosen.why_unavailable()
+        problem, fix = chosen.why_unavailable()
         raise MisconfigurationException(
-            f"accelerator={accelerator!r}, but this machine has no {chosen.name()} device: {what}.",
+            f"accelerator={accelerator!r}, but this machine has no {chosen.name()} device: {problem}.",
             expected=f"a machine where torch finds a {chosen.name()} device.",
             fix=fix,
         )
@@ -72,7 +72,7 @@ def _accelerator(accelerator: object) -> Accelerator:
             else f"{owner()}(accelerator='auto')",
         )
     if accelerator == "auto":
-        return next(known for known in by_priority() if known.is_available())
+        return next(accelerator for accelerator in by_priority() if accelerator.is_available())
     if accelerator == "gpu":
         return _gpu()
     if accelerator not in registry.names("accelerators"):
@@ -90,7 +90,7 @@ def _gpu() -> Accelerator:
         if accelerator.is_available():
             return accelerator
     why = {accelerator.name(): accelerator.why_unavailable() for accelerator in reversed(gpus)}
-    looked = " ".join(f"{name}: {what}." for name, (what, _) in why.items())
+    looked = " ".join(f"{name}: {problem}." for name, (problem, _) in why.items())
     raise MisconfigurationException(
         f"accelerator='gpu', but this machine has no GPU that torch can use. {looked}",
         expected=f"a machine where torch finds a {' or '.join(why)} device.",
@@ -113,10 +113,10 @@ def _unknown(name: str) -> MisconfigurationException:
             expected="a kind of device; `devices` selects among them.",
             fix=f"{owner()}(accelerator={kind!r}, devices={devices})",
         )
-    known = ["auto", "gpu", *registry.names("accelerators")]
+    names = ["auto", "gpu", *registry.names("accelerators")]
     meant = name.strip().lower()
-    fix = f"{owner()}(accelerator={meant if meant in known else closest(meant, known, 'auto')!r})"
-    return UnknownNameError("accelerator", name, known, fix=fix)
+    fix = f"{owner()}(accelerator={meant if meant in names else closest(meant, names, 'auto')!r})"
+    return UnknownNameError("accelerator", name, names, fix=fix)
 
 
 def _automatic(accelerator: Accelerator) -> int:

@@ -195,11 +195,11 @@ class DataCounter(Callback):
         strategy = trainer.strategy
         if strategy.world_size == 1:
             return sums, most
-        own = [sums[unit] - self._carried[unit] for unit in _COUNTED]
-        row = torch.tensor([*own, *most.values()], device=strategy.root_device)
+        local = [sums[unit] - self._carried[unit] for unit in _COUNTED]
+        row = torch.tensor([*local, *most.values()], device=strategy.root_device)
         rows = strategy.all_gather(row)
         added = rows.sum(0) // (strategy.world_size // strategy.data_size)  # copies have the same batches
-        largest = rows.amax(0)[len(own) :]
+        largest = rows.amax(0)[len(local) :]
         return (
             {unit: self._carried[unit] + int(added[i]) for i, unit in enumerate(_COUNTED)},
             {unit: int(largest[i]) for i, unit in enumerate(_COUNTED)},
@@ -214,8 +214,8 @@ class DataCounter(Callback):
         ahead = 1 if trainer.strategy.world_size == 1 and at_hand else _MOST_BATCHES
         for each in self._wanted:
             if each.unit in _COUNTED:
-                n, seen = int(each.number), self._seen[each.unit]
-                left = n - seen if each is self._limit else n - seen % n
+                n, count = int(each.number), self._seen[each.unit]
+                left = n - count if each is self._limit else n - count % n
                 largest = max(1, self._most[each.unit]) * trainer.strategy.data_size
                 ahead = min(ahead, max(1, left // (2 * largest)))
         self._next = trainer.progress.batch + ahead
@@ -239,8 +239,8 @@ class DataCounter(Callback):
             run.use_plan(run.replan(data.expected_batches))
         if not self._said:
             self._said = True
-            seen = f"{self._seen[limit.unit]:,} {_COUNTED[limit.unit]}"
-            report.info(f"max_duration={str(limit)!r} is reached after {seen}; the run ends.")
+            amount = f"{self._seen[limit.unit]:,} {_COUNTED[limit.unit]}"
+            report.info(f"max_duration={str(limit)!r} is reached after {amount}; the run ends.")
 
 
 def tokens_of(batch: Any) -> int | Tensor | None:

@@ -99,9 +99,9 @@ class Direction:
         if self._looked or self.monitor is None or self.given not in (AUTO, None) or trainer.run is None:
             return mode
         logged = trainer.run.results.logged_as(self.monitor)
-        seen, better = trainer.strategy.broadcast((logged is not None, _of_metric(logged)))
-        self._looked = seen
-        if seen and better is None and not self._known and self.given == AUTO:
+        is_logged, better = trainer.strategy.broadcast((logged is not None, _of_metric(logged)))
+        self._looked = is_logged
+        if is_logged and better is None and not self._known and self.given == AUTO:
             raise self._unknown()
         return self._follow(mode, better, "the metric that is logged under this name")
 
@@ -156,9 +156,9 @@ def _of_callbacks(trainer: Trainer, name: str) -> bool | None:
 
 def _of_module(module: Module, name: str) -> bool | None:
     names = {name, name.removesuffix("_epoch"), name.removesuffix("_step")}
-    for known, metric in _metrics_in(module):
+    for metric_name, metric in _metrics_in(module):
         better = metric.higher_is_better
-        if known in names and better is not None:
+        if metric_name in names and better is not None:
             return bool(better)
     return None
 

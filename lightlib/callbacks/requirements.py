@@ -60,8 +60,8 @@ def need_one_average(callback: Callback, trainer: Trainer) -> None:
     Raises:
         MisconfigurationException: There is one.
     """
-    theirs = [one for one in trainer.callbacks if one is not callback]
-    others = [one for one in theirs if type(one).checkpoint_weights is not Callback.checkpoint_weights]
+    theirs = [other for other in trainer.callbacks if other is not callback]
+    others = [other for other in theirs if type(other).checkpoint_weights is not Callback.checkpoint_weights]
     if others:
         raise MisconfigurationException(
             f"The Trainer has two callbacks that put other weights into checkpoints: {others[0]!r} and {callback!r}.",

@@ -56,8 +56,8 @@ class TerminateOnNaN(Callback):
         if not processes.reduce_boolean_decision(here, all=False):
             return
         terms = trainer.run.results.last_of_training_step() if here and trainer.run is not None else {}
-        found = (trainer.global_rank, values[bad].flatten()[0].item(), _spoilt(pl_module), terms) if here else None
-        rank, value, spoilt, terms = next(one for one in processes.all_gather_object(found) if one is not None)
+        local = (trainer.global_rank, values[bad].flatten()[0].item(), _spoilt(pl_module), terms) if here else None
+        rank, value, spoilt, terms = next(answer for answer in processes.all_gather_object(local) if answer is not None)
         whose = f"The loss of rank {rank}" if trainer.world_size > 1 else "The loss"
         raise NonFiniteLossError(
             f"{whose} is {value} at epoch {trainer.current_epoch}, batch {trainer.progress.epoch_batch}, global step "
@@ -70,8 +70,8 @@ class TerminateOnNaN(Callback):
 
 def _spoilt(module: Module) -> list[str]:
     """Return the names of parameters that hold something not finite; of one that is shared out, in this part."""
-    own = ((name, p.to_local() if hasattr(p, "to_local") else p) for name, p in module.named_parameters())
-    return [name for name, parameter in own if not parameter.detach().isfinite().all()]
+    parameters = ((name, p.to_local() if hasattr(p, "to_local") else p) for name, p in module.named_parameters())
+    return [name for name, parameter in parameters if not parameter.detach().isfinite().all()]
 
 
 def _listed(terms: dict[str, float]) -> str:

@@ -62,7 +62,7 @@ def from_determined(content: dict[str, Any]) -> dict[str, Any]:
         "state_dict": state,
         "loops": {"fit_loop": {"epoch_progress": {"total": dict(counts), "current": dict(counts)}}},
         "callbacks": dict(callbacks),
-        **{ours: [dict(one) for one in _states(content, theirs)] for theirs, ours in _LISTS.items()},
+        **{ours: [dict(state) for state in _states(content, theirs)] for theirs, ours in _LISTS.items()},
     }
     if _SCALER in content:
         converted["MixedPrecision"] = content[_SCALER]
@@ -77,10 +77,10 @@ def to_determined(content: Mapping[str, Any]) -> dict[str, Any]:
         ['models_state_dict', 'optimizers_state_dict', 'lr_schedulers_state_dict', 'callbacks']
     """
     weights: Mapping[str, Any] = content["state_dict"]
-    found = {name: _NUMBERED.fullmatch(name) for name in weights}
+    matches = {name: _NUMBERED.fullmatch(name) for name in weights}
     models: dict[int, dict[str, Any]] = {}
-    for name, match in found.items():
-        number, key = (int(match[1]), match[2]) if match is not None and all(found.values()) else (0, name)
+    for name, match in matches.items():
+        number, key = (int(match[1]), match[2]) if match is not None and all(matches.values()) else (0, name)
         models.setdefault(number, {})[key] = weights[name]
     return {
         _MODELS: [models[number] for number in sorted(models)],

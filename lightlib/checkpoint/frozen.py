@@ -77,12 +77,12 @@ class FrozenWeights:
         else:
             digests = {}
         if self.source is not None:
-            held = _by_digest(self.source, digests.values())
-            digests = {name: one for name, one in digests.items() if one[-1] in held}
+            tensors = _by_digest(self.source, digests.values())
+            digests = {name: mark for name, mark in digests.items() if mark[-1] in tensors}
         self._digests, self._marks = digests, {name: _mark(frozen[name]) for name in digests}
         answers = gather((bool(frozen), sorted(set(frozen) - set(digests))))
         kept = sorted({name for _, names in answers for name in names})
-        surprising = kept or not any(found for found, _ in answers)
+        surprising = kept or not any(has_source for has_source, _ in answers)
         if surprising and (loaded is None or self._began_from_nothing):
             report.warn(_why_kept(kept, self.source, owner), report.PossibleUserWarning)
 
@@ -93,14 +93,17 @@ class FrozenWeights:
         gather = trainer.strategy.collectives.all_gather_object
         frozen, digests = _frozen(module), self._digests or {}
         self._digests = digests = {
-            name: one for name, one in digests.items() if name in frozen and _mark(frozen[name]) == self._marks[name]
+            name: mark for name, mark in digests.items() if name in frozen and _mark(frozen[name]) == self._marks[name]
         }
-        own = [name for name, _ in module.named_parameters(remove_duplicate=False)]
-        answers = gather((digests, sorted(set(own) - set(digests)), sorted(content["state_dict"])))
+        local_names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+        answers = gather((digests, sorted(set(local_names) - set(digests)), sorted(content["state_dict"])))
         changed = {name for _, names, _ in answers for name in names}
         present = {name for _, _, names in answers for name in names}
         tensors = {
-            name: one for held, _, _ in answers for name, one in held.items() if name in present and name not in changed
+            name: mark
+            for rank_digests, _, _ in answers
+            for name, mark in rank_digests.items()
+            if name in present and name not in changed
         }
         for key in ("state_dict", TRAINED, AVERAGED):
             if key in content and tensors:
@@ -127,15 +130,15 @@ def complete(
         return
     gather = gather or (lambda value: [value])
     tensors, source = entry["tensors"], entry["source"]
-    held = {name: value for name, value in own().items() if name in tensors}
-    there = {name for names in gather(list(held)) for name in names}
-    state = {name: _as_saved(value, tensors[name]) for name, value in held.items()}
+    present = {name: value for name, value in own().items() if name in tensors}
+    there = {name for names in gather(list(present)) for name in names}
+    state = {name: _as_saved(value, tensors[name]) for name, value in present.items()}
     wrong = [name for name, value in state.items() if digest(value) != list(tensors[name])]
     wrong = sorted({name for names in gather(wrong) for name in names})
     if wrong and source is not None:
-        found = _by_digest(source, [tensors[name] for name in wrong])
-        state |= {name: found[tensors[name][-1]] for name in wrong if tensors[name][-1] in found}
-        wrong = [name for name in wrong if tensors[name][-1] not in found]
+        read = _by_digest(source, [tensors[name] for name in wrong])
+        state |= {name: read[tensors[name][-1]] for name in wrong if tensors[name][-1] in read}
+        wrong = [name for name in wrong if tensors[name][-1] not in read]
     missing = sorted(set(tensors) - there) if strict else []
     if wrong or missing:
         raise _not_those(wrong, missing, source)
@@ -188,20 +191,20 @@ def _as_saved(value: Any, of: Sequence[Any]) -> Any:
     return value.to(dtype) if isinstance(dtype, torch.dtype) else value
 
 
-def _by_digest(source: str, wanted: Iterable[Sequence[Any]]) -> dict[str, Tensor]:
+def _by_digest(source: str, digests: Iterable[Sequence[Any]]) -> dict[str, Tensor]:
     """Return the tensors of a file by their hash, among those that are wanted, whatever their names are."""
     dtypes: dict[tuple[int, ...], set[str]] = {}
     hashes = set()
-    for dtype, shape, hashed in wanted:
+    for dtype, shape, hashed in digests:
         dtypes.setdefault(tuple(shape), set()).add(dtype)
         hashes.add(hashed)
-    found = {}
+    tensors = {}
     for value in formats.read_weights(source)["state_dict"].values():
         for dtype in dtypes.get(tuple(value.shape), ()) if isinstance(value, Tensor) else ():
             cast = _as_saved(value, [dtype])
             if (hashed := digest(cast)[-1]) in hashes:
-                found[hashed] = cast
-    return found
+                tensors[hashed] = cast
+    return tensors
 
 
 def _why_kept(kept: Sequence[str], source: str | None, owner: str) -> str:

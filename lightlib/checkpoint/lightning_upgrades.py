@@ -88,7 +88,7 @@ def _loop(name: str, state: Any) -> Any:
         return renamed
     new = {}
     for key, value in state.items():
-        old = next((one for one in _LOOPS if key.startswith(one)), None)
+        old = next((prefix for prefix in _LOOPS if key.startswith(prefix)), None)
         new[key if old is None else _LOOPS[old] + key.removeprefix(old)] = value
     for key in ("epoch_loop.batch_loop.state_dict", "epoch_loop.val_loop.dataloader_progress"):
         new.pop(key, None)

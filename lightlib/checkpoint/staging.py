@@ -89,23 +89,25 @@ class _StagedCopy:
             return value
         if id(value) in self._memo:
             return self._memo[id(value)]
-        made: Any
+        staged_copy: Any
         if isinstance(value, Tensor):
-            made = self._tensor(value)
+            staged_copy = self._tensor(value)
         elif kind in {dict, OrderedDict}:
-            made = self._memo[id(value)] = kind()
-            made.update((key, self.copied(part)) for key, part in value.items())
+            staged_copy = self._memo[id(value)] = kind()
+            staged_copy.update((key, self.copied(part)) for key, part in value.items())
             if kind is OrderedDict:
-                vars(made).update((key, self.copied(part)) for key, part in vars(value).items())  # of module.state_dict
+                vars(staged_copy).update(
+                    (key, self.copied(part)) for key, part in vars(value).items()
+                )  # of module.state_dict
         elif kind is list:
-            made = self._memo[id(value)] = []
-            made.extend(self.copied(part) for part in value)
+            staged_copy = self._memo[id(value)] = []
+            staged_copy.extend(self.copied(part) for part in value)
         elif kind in {tuple, set}:
-            made = kind(self.copied(part) for part in value)
+            staged_copy = kind(self.copied(part) for part in value)
         else:
-            made = copy.deepcopy(value)
-        self._memo[id(value)] = made
-        return made
+            staged_copy = copy.deepcopy(value)
+        self._memo[id(value)] = staged_copy
+        return staged_copy
 
     def _tensor(self, value: Tensor) -> Tensor:
         simple = type(value) in {Tensor, Parameter} and value.layout == torch.strided and not value.is_quantized
@@ -115,19 +117,19 @@ class _StagedCopy:
             local = self._tensor(value.to_local())  # it gets its memory later
             names, context = value.__tensor_flatten__()
             parts = {name: getattr(value, name) for name in names} | {"_local_tensor": local}
-            made: Tensor = type(value).__tensor_unflatten__(parts, context, value.shape, value.stride())
-            return made
+            staged_copy: Tensor = type(value).__tensor_unflatten__(parts, context, value.shape, value.stride())
+            return staged_copy
         if not simple or value.is_conj() or value.is_neg() or vars(value):
             return value.detach().to("cpu", copy=True)
         storage = value.untyped_storage()
         key = (str(storage.device), storage.data_ptr(), storage.nbytes())
         if key[1]:
             self._storages.setdefault(key, storage)
-        made = torch.empty(0, dtype=value.dtype)
+        staged_copy = torch.empty(0, dtype=value.dtype)
         if type(value) is Parameter:
-            made = Parameter(made, value.requires_grad)
-        self._waiting.append((made, value, key))
-        return made
+            staged_copy = Parameter(staged_copy, value.requires_grad)
+        self._waiting.append((staged_copy, value, key))
+        return staged_copy
 
     def fill(self, buffers: Buffers) -> None:
         """Copy the values of the tensors."""
@@ -141,9 +143,9 @@ class _StagedCopy:
             parts[key].copy_(storage, non_blocking=True)
             offset += size
         with torch.no_grad():
-            for made, value, key in self._waiting:
+            for staged_copy, value, key in self._waiting:
                 source = value if key[1] else torch.empty(value.shape, dtype=value.dtype)
                 storage = parts[key] if key[1] else source.untyped_storage()
-                made.set_(storage, source.storage_offset(), source.shape, source.stride())
+                staged_copy.set_(storage, source.storage_offset(), source.shape, source.stride())
         if devices.keys() - {"cpu"}:
             torch.accelerator.synchronize()

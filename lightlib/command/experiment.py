@@ -58,14 +58,14 @@ def add_commands(commands: Any) -> None:
     """Add the commands of `lightlib experiment`."""
     parsers = {}
     for name, (_, first, about) in _ACTIONS.items():
-        one = parsers[name] = commands.add_parser(name, help=about, allow_abbrev=False)
-        one.set_defaults(action=name)
+        parser = parsers[name] = commands.add_parser(name, help=about, allow_abbrev=False)
+        parser.set_defaults(action=name)
         if first == "FILE":
-            one.add_argument("file", metavar=first, help="the experiment file")
+            parser.add_argument("file", metavar=first, help="the experiment file")
         elif first == _ANY:
-            one.add_argument("experiments", metavar=_ONE, nargs="*", help="its folder; default: those of --pool")
+            parser.add_argument("experiments", metavar=_ONE, nargs="*", help="its folder; default: those of --pool")
         elif first:
-            one.add_argument("experiment", metavar=first, help="its folder, and the number of a trial")
+            parser.add_argument("experiment", metavar=first, help="its folder, and the number of a trial")
     for name in ("run", "create"):
         context = "the folder of your code (default: the file's)"
         parsers[name].add_argument("context", metavar="CONTEXT", nargs="?", help=context)

@@ -60,12 +60,12 @@ def variables(arguments: argparse.Namespace) -> dict[str, str]:
         >>> variables(parser.parse_args(["run", "--devices", "2", "train.py"]))["LIGHTLIB_DEVICES"]
         '2'
     """
-    given = {name: getattr(arguments, name) for name in OPTIONS}
-    found = {f"LIGHTLIB_{name.upper()}": str(value) for name, value in given.items() if value is not None}
+    options = {name: getattr(arguments, name) for name in OPTIONS}
+    environment = {f"LIGHTLIB_{name.upper()}": str(value) for name, value in options.items() if value is not None}
     if arguments.num_nodes > 1:
-        found["NODE_RANK"] = str(arguments.node_rank)
-        found["MASTER_ADDR"], found["MASTER_PORT"] = arguments.main_address, str(arguments.main_port)
-    return {**found, LAUNCHED_BY_COMMAND: "1"}
+        environment["NODE_RANK"] = str(arguments.node_rank)
+        environment["MASTER_ADDR"], environment["MASTER_PORT"] = arguments.main_address, str(arguments.main_port)
+    return {**environment, LAUNCHED_BY_COMMAND: "1"}
 
 
 def _replace_this_process(command: list[str], environment: dict[str, str]) -> int:

@@ -96,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     at: int | None = None
     try:
-        known = (*RUNS, *commands())
-        at = next((i for i, word in enumerate(words) if word in known), None)
+        names = (*RUNS, *commands())
+        at = next((i for i, word in enumerate(words) if word in names), None)
         completion = bool(words) and words[0].startswith(_COMPLETION)
         if not completion and (at is None or _asks_for_help(words[:at])):
             return _without_command(words)
@@ -133,11 +133,11 @@ def _without_command(words: Sequence[str]) -> int:
         _refuse(f"`{words[0]}` was given without a command.", f"lightlib fit {' '.join(words)}")
     if words[0] in _INSTEAD:
         _refuse_absent(f"lightlib {words[0]}", _INSTEAD[words[0]])
-    known = (*RUNS, *commands())
-    meant = closest(words[0], known)
+    names = (*RUNS, *commands())
+    meant = closest(words[0], names)
     raise LightlibError(
-        f"There is no command {words[0]!r}.{nearest(words[0], known)}",
-        expected=f"one of {', '.join(known)}.",
+        f"There is no command {words[0]!r}.{nearest(words[0], names)}",
+        expected=f"one of {', '.join(names)}.",
         fix=" ".join(["lightlib", meant, *words[1:]]) if meant else "lightlib --help",
     )
 
@@ -158,8 +158,8 @@ def _asks_for_help(words: Sequence[str]) -> bool:
     return any(word in ("-h", "--help", "help") for word in words)
 
 
-def _refuse(what: str, fix: str) -> NoReturn:
-    raise LightlibError(what, expected=f"one of {', '.join((*RUNS, *commands()))} first.", fix=fix)
+def _refuse(problem: str, fix: str) -> NoReturn:
+    raise LightlibError(problem, expected=f"one of {', '.join((*RUNS, *commands()))} first.", fix=fix)
 
 
 def _refuse_absent(command: str, instead: str) -> NoReturn:
@@ -201,9 +201,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"unrecognized arguments: (\S+)|argument .*?: invalid choice: '(.*?)'", message)
-        what = f"{self.prog}: {message.partition(' (choose from')[0]}."
+        problem = f"{self.prog}: {message.partition(' (choose from')[0]}."
         raise LightlibError(
-            what + (nearest(wrong[1] or wrong[2], _known(self)) if wrong else ""),
+            problem + (nearest(wrong[1] or wrong[2], _known(self)) if wrong else ""),
             expected=f"what `{self.prog} --help` lists.",
             fix=f"{self.prog} --help",
         )
@@ -228,5 +228,8 @@ def _is_one_of_several() -> bool:
 def _in_code_of_users(error: BaseException) -> bool:
     """Return whether the error passed through the user's own code; then its traceback is of interest."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = os.path.dirname(os.__file__)
-    return any(not name.startswith((*errors.FOLDERS, own, "<")) and "site-packages" not in name for name in frames[1:])
+    library_folder = os.path.dirname(os.__file__)
+    return any(
+        not name.startswith((*errors.FOLDERS, library_folder, "<")) and "site-packages" not in name
+        for name in frames[1:]
+    )

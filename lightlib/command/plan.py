@@ -59,15 +59,15 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     add_arguments(parser)
     names = {option for action in parser._actions for option in action.option_strings}  # noqa: SLF001  it has no method
-    own, rest, left = list[str](), list[str](), list(words)
+    plan_words, rest, left = list[str](), list[str](), list(words)
     while left:
         word = left.pop(0)
         name = word.partition("=")[0]
-        chosen = own if name in {*names, "-h", "--help"} else rest
+        chosen = plan_words if name in {*names, "-h", "--help"} else rest
         chosen.append(word)
-        if chosen is own and name == word and name not in _FLAGS and left:
-            own.append(left.pop(0))
-    return own, rest
+        if chosen is plan_words and name == word and name not in _FLAGS and left:
+            plan_words.append(left.pop(0))
+    return plan_words, rest
 
 
 def run(options: argparse.Namespace) -> int:
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     sizes = _sizes(options.batch)
     strategies = FAMILIES if options.strategies == "all" else options.strategies.split(",")
     cli = _PlanCLI(options.measure, *prepare(["fit", *options.arguments]))
-    found = plan(
+    table = plan(
         cli.model,
         _batch_of(cli.model, cli.datamodule),
         devices=options.devices,
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         between=numbers["between"],
         measured=options.measure,
     )
-    print(json.dumps(found.as_dict(), indent=2) if options.json else found)
+    print(json.dumps(table.as_dict(), indent=2) if options.json else table)
     return 0
 
 
@@ -105,8 +105,8 @@ class _PlanCLI(ConfigurationCLI):
         super().__init__(*arguments)
 
     def _instantiator(self, key: str) -> Any:
-        made = super()._instantiator(key)
-        return made if key == "data" or self._with_memory else _WithoutMemory(made)
+        instantiator = super()._instantiator(key)
+        return instantiator if key == "data" or self._with_memory else _WithoutMemory(instantiator)
 
     def instantiate_trainer(self, **kwargs: Any) -> Any:
         return self._get(self.config_init, "trainer", {})
@@ -179,16 +179,16 @@ def _amount(option: str, text: str | None) -> float | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgtp]i?)?(?:b|flops?)?(?:/s)?\s*", text.lower())
-    unit = found[2] or "" if found else ""
-    if found is None or unit not in {**_PREFIXES, **_BINARY} or not float(found[1]):
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgtp]i?)?(?:b|flops?)?(?:/s)?\s*", text.lower())
+    unit = match[2] or "" if match else ""
+    if match is None or unit not in {**_PREFIXES, **_BINARY} or not float(match[1]):
         example = "990T" if option == "--flops" else "80GB"
         raise MisconfigurationException(
             f"{option} got {text!r}.",
             expected="a number greater than 0 with a unit: kB, MB, GB, TB, KiB, MiB, GiB, …",
             fix=f"{option} {example}",
         )
-    return float(found[1]) * {**_PREFIXES, **_BINARY}[unit]
+    return float(match[1]) * {**_PREFIXES, **_BINARY}[unit]
 
 
 def _sizes(text: str | None) -> list[int]:

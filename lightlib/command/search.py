@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from lightlib.experiment.file import read  # optional: yaml
 
     if not Path(options.file).is_file():
-        beside = [str(one) for one in Path(options.file).parent.glob("*.y*ml")]
+        beside = [str(neighbor) for neighbor in Path(options.file).parent.glob("*.y*ml")]
         meant = closest(options.file, beside)
         raise MisconfigurationException(
             f"There is no file {options.file!r}.{nearest(options.file, beside)}",

@@ -70,9 +70,9 @@ class ConfigurationCLI(LightningCLI):
             if not type(error).__module__.startswith("omegaconf."):
                 raise
             place = parser.sources.where(getattr(error, "full_key", None) or "")
-            what = str(error).partition("\n")[0].rstrip(".")
+            problem = str(error).partition("\n")[0].rstrip(".")
             raise MisconfigurationException(
-                f"--interpolate cannot resolve a value{f' ({place})' if place else ''}: {what}.",
+                f"--interpolate cannot resolve a value{f' ({place})' if place else ''}: {problem}.",
                 expected="${...} with the key of a value of the configuration files: ${trainer.max_epochs}.",
                 fix="correct the key; in the arguments of a class it has `init_args`: ${model.init_args.width}.",
             ) from error
@@ -133,8 +133,8 @@ def _packages(text: str) -> list[str]:
 
 def _restrict(allowed: Sequence[str]) -> None:
     """Let configurations name only these packages, and those parts of lightlib and torch that do no harm."""
-    known = inspect.signature(jsonargparse.set_parsing_settings).parameters
-    if "import_path_allowlist" not in known:
+    parameters = inspect.signature(jsonargparse.set_parsing_settings).parameters
+    if "import_path_allowlist" not in parameters:
         raise MisconfigurationException(
             f"--allow was given, but jsonargparse {jsonargparse.__version__} cannot restrict class paths.",
             expected="jsonargparse 4.53 or newer.",

@@ -44,7 +44,7 @@ def _full_plugin(word: str) -> str:
         return short_names.plugin_path(word)
     with suppress(ConfigError):  # jsonargparse reports the error
         value = loader(word)
-        return dump([_plugin(one) for one in value] if isinstance(value, list) else _plugin(value), flow=True)
+        return dump([_plugin(plugin) for plugin in value] if isinstance(value, list) else _plugin(value), flow=True)
     return word
 
 
@@ -75,8 +75,8 @@ def with_class_paths(config: Any, named: Mapping[str, str], prefix: str = "") ->
         if at in named:
             replaced[key] = _chosen(value, named[at], not _taken_by_trainer(at))
         elif at.endswith("trainer.plugins"):
-            replaced[key] = [_plugin(one) for one in value] if isinstance(value, list) else _plugin(value)
-        elif any(one.startswith(f"{at}.") for one in named):
+            replaced[key] = [_plugin(plugin) for plugin in value] if isinstance(value, list) else _plugin(value)
+        elif any(key_of_class.startswith(f"{at}.") for key_of_class in named):
             replaced[key] = with_class_paths(value, named, f"{at}.")
         else:
             replaced[key] = value
@@ -101,7 +101,7 @@ def _chosen(value: Any, group: str, by_name: bool = True) -> Any:
     if isinstance(value, str):
         return _full(value, group, by_name) if by_name or value[:1].isupper() else value
     if isinstance(value, list):
-        return [_chosen(one, group, by_name) for one in value]
+        return [_chosen(element, group, by_name) for element in value]
     if isinstance(value, dict):
         short_names.check_shape(group, value)
         if group == "schedulers":

@@ -68,12 +68,12 @@ class CompatibleParser(ArgumentParser):
         elif outermost:
             self.add_instantiator(construct, object)
         build: Any = super().instantiate if _NEW else super().instantiate_classes
-        found: Namespace
+        built: Namespace
         if outermost:
-            found = let_through(lambda: build(namespace, *args, **kwargs), partial(self.not_built, namespace))
+            built = let_through(lambda: build(namespace, *args, **kwargs), partial(self.not_built, namespace))
         else:
-            found = build(namespace, *args, **kwargs)
-        return found
+            built = build(namespace, *args, **kwargs)
+        return built
 
     def not_built(self, namespace: Namespace, error: Exception, class_type: Any, arguments: Mapping[str, Any]) -> None:
         """Override to add to the error of a class that was not built."""

@@ -31,23 +31,23 @@ def with_hyperparameters(
     of the model is part of the configuration (`subclasses`), the arguments are used for that class only.
     """
     words = list(words)
-    given = _settings(words, parser, sources)
-    path = next((setting.written for setting in reversed(given.settings) if setting.key == "ckpt_path"), "")
-    if given.verb is None or not path or not Path(path).exists():
+    invocation = _settings(words, parser, sources)
+    path = next((setting.written for setting in reversed(invocation.settings) if setting.key == "ckpt_path"), "")
+    if invocation.verb is None or not path or not Path(path).exists():
         return words
     saved = dict(_saved(path))
     made_by, name = saved.pop("_instantiator", None), saved.pop("_class_path", None)
-    found = _plain(saved)
-    classes = (translated(setting.written) for setting in given.settings if setting.key == "model")
+    hyperparameters = _plain(saved)
+    classes = (translated(setting.written) for setting in invocation.settings if setting.key == "model")
     if not subclasses:
-        known = inspect.signature(kind).parameters
-        model = {key: value for key, value in found.items() if key in known}
+        parameters = inspect.signature(kind).parameters
+        model = {key: value for key, value in hyperparameters.items() if key in parameters}
     elif made_by in _MARKS and name is not None and {name, name.rpartition(".")[2]}.intersection(classes):
-        model = {"class_path": name, "dict_kwargs": found}  # the parser knows which are init_args
+        model = {"class_path": name, "dict_kwargs": hyperparameters}  # the parser knows which are init_args
     else:
         return words
-    arguments = {setting.key.split(".")[1] for setting in given.settings if setting.key.startswith("model.")}
-    left = sorted(saved.keys() - found.keys() - arguments)
+    arguments = {setting.key.split(".")[1] for setting in invocation.settings if setting.key.startswith("model.")}
+    left = sorted(saved.keys() - hyperparameters.keys() - arguments)
     if left:
         report.warn(
             f"--ckpt_path: {', '.join(map(repr, left))} of {path!r} is ignored, because it would import or read "
@@ -56,14 +56,14 @@ def with_hyperparameters(
         )
     if not model:
         return words
-    after = words.index(given.verb) + 1
+    after = words.index(invocation.verb) + 1
     return [*words[:after], f"--config={json.dumps({'model': model})}", *words[after:]]
 
 
 def _settings(words: Sequence[str], parser: argparse.ArgumentParser, sources: Sources) -> Invocation:
     """Return a command line with its configuration files; the parser reads them again and reports their errors."""
-    files, given = Sources(sources.verbs), Invocation(parser, argv=words)
-    for config in (flag.value for flag in given.flags if flag.key == "config" and flag.value):
+    files, invocation = Sources(sources.verbs), Invocation(parser, argv=words)
+    for config in (flag.value for flag in invocation.flags if flag.key == "config" and flag.value):
         with contextlib.suppress(OSError, ValueError):
             inline = config.lstrip().startswith("{")
             files.add(sources.document(config) if inline else sources.look_ahead(config))
@@ -75,8 +75,8 @@ def _saved(path: str) -> Mapping[str, Any]:
         content = formats.load(path, "meta")
     except (LightlibError, OSError):  # the Trainer reads it again and reports the error
         return {}
-    found = content.get("hyper_parameters")
-    return found if isinstance(found, Mapping) else {}
+    hyperparameters = content.get("hyper_parameters")
+    return hyperparameters if isinstance(hyperparameters, Mapping) else {}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,16 +30,16 @@ class RecordingInstantiator:
         self._configured, self._key = configured, key
 
     def __call__(self, class_type: type, *args: Any, applied_instantiation_links: Any = None, **kwargs: Any) -> Any:
-        found = copy.deepcopy(dict(self._configured()))
-        if "class_path" in found:
-            rest = {**(found.get("init_args") or {}), **(found.get("dict_kwargs") or {})}
-            found = {"_class_path": found["class_path"], **rest}
+        configured = copy.deepcopy(dict(self._configured()))
+        if "class_path" in configured:
+            rest = {**(configured.get("init_args") or {}), **(configured.get("dict_kwargs") or {})}
+            configured = {"_class_path": configured["class_path"], **rest}
         for name, value in (applied_instantiation_links or {}).items():
             if name.startswith(f"{self._key}."):
-                _set(found, name.removeprefix(f"{self._key}.").removeprefix("init_args.").split("."), value)
-        if not _is_built_from(found, class_type, kwargs):  # a part of it, of the same kind
+                _set(configured, name.removeprefix(f"{self._key}.").removeprefix("init_args.").split("."), value)
+        if not _is_built_from(configured, class_type, kwargs):  # a part of it, of the same kind
             return construct(class_type, *args, **kwargs)
-        with given_hyperparameters(class_type, {**found, "_instantiator": BY_COMMAND_LINE}):
+        with given_hyperparameters(class_type, {**configured, "_instantiator": BY_COMMAND_LINE}):
             return construct(class_type, *args, **kwargs)
 
     def __deepcopy__(self, memo: Any) -> RecordingInstantiator:
@@ -65,8 +65,8 @@ def _is_built_from(configured: Mapping[str, Any], class_type: type, arguments: M
     if isinstance(chosen, type) and chosen is not class_type:
         return False
     plain = {key: value for key, value in configured.items() if isinstance(value, _PLAIN)}
-    given = {key: arguments[key] for key in plain if isinstance(arguments.get(key), _PLAIN)}
-    return all(value == plain[key] for key, value in given.items())
+    compared = {key: arguments[key] for key in plain if isinstance(arguments.get(key), _PLAIN)}
+    return all(value == plain[key] for key, value in compared.items())
 
 
 def _named(path: str) -> Any:

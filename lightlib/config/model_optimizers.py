@@ -82,15 +82,15 @@ def _automatic(group: Mapping[str, tuple[Classes, str]], config: Any, program: s
 
 def reject_scheduler_alone(program: str | None) -> None:
     """Reject a scheduler without an optimizer; a `program` that combines them itself gets a warning."""
-    what = "The configuration has an `lr_scheduler`, but no `optimizer`"
+    problem = "The configuration has an `lr_scheduler`, but no `optimizer`"
     if program is not None:
         report.warn(
-            f"{what}: {program}.configure_optimizers is not called, and the model's own is.",
+            f"{problem}: {program}.configure_optimizers is not called, and the model's own is.",
             report.PossibleUserWarning,
         )
         return
     error = MisconfigurationException(
-        f"{what}: it would not be used.",
+        f"{problem}: it would not be used.",
         expected="both, or neither and the module's configure_optimizers.",
         fix="--optimizer AdamW --optimizer.lr 1e-3",
     )
@@ -99,16 +99,16 @@ def reject_scheduler_alone(program: str | None) -> None:
 
 def _reject_unused(options: Mapping[str, Any], has_scheduler: bool, program: str | None) -> None:
     """Reject options of a scheduler that does not exist, or that a `program` combines with the optimizer itself."""
-    given = f"The configuration has `lr_scheduler_config` ({', '.join(options)})"
+    problem = f"The configuration has `lr_scheduler_config` ({', '.join(options)})"
     if not has_scheduler:
         raise MisconfigurationException(
-            f"{given}, but no `lr_scheduler`.",
+            f"{problem}, but no `lr_scheduler`.",
             expected="a scheduler that steps at this interval.",
             fix="--lr_scheduler CosineAnnealingLR --lr_scheduler.T_max 10",
         )
     if program is not None:
         raise MisconfigurationException(
-            f"{given}, and {program}.configure_optimizers returns the scheduler's dict itself.",
+            f"{problem}, and {program}.configure_optimizers returns the scheduler's dict itself.",
             expected="one of the two.",
             fix=f"leave out lr_scheduler_config, or {program}.configure_optimizers.",
         )

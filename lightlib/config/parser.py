@@ -147,21 +147,21 @@ class LightningArgumentParser(CompatibleParser):
         self.named[nested_key] = "schedulers"
         self.lr_schedulers[nested_key] = (lr_scheduler_class, link_to)
 
-    def _add_chosen(self, given: Classes, key: str, base: Classes, first: str) -> None:
-        several: Any = given if isinstance(given, tuple) else (given,)
+    def _add_chosen(self, classes: Classes, key: str, base: Classes, first: str) -> None:
+        several: Any = classes if isinstance(classes, tuple) else (classes,)
         for kind in several:
             if not (isinstance(kind, type) and issubclass(kind, base)):
                 raise ArgumentTypeError(
                     f"The arguments of {shown(kind)} were to be added as {key!r}.",
-                    expected=" or ".join(one.__name__ for one in (base if isinstance(base, tuple) else (base,)))
+                    expected=" or ".join(cls.__name__ for cls in (base if isinstance(base, tuple) else (base,)))
                     + ", or subclasses of it.",
                     fix="pass the class, not an instance; a tuple lets the configuration choose any subclass.",
                 )
         options: dict[str, Any] = {"instantiate": False, "fail_untyped": False, "skip": {first}}
-        if isinstance(given, tuple):
-            self.add_subclass_arguments(given, key, **options)
+        if isinstance(classes, tuple):
+            self.add_subclass_arguments(classes, key, **options)
         else:
-            self.add_class_arguments(given, key, sub_configs=True, **options)
+            self.add_class_arguments(classes, key, sub_configs=True, **options)
 
     def merge_subparser(self, verb: str, parser: LightningArgumentParser) -> None:
         """Add the names of a sub-command's parser, and share the configuration files with it."""
@@ -185,10 +185,10 @@ class LightningArgumentParser(CompatibleParser):
     # reading
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Parse the command line. An error is explained, and ends the program with status 2."""
-        given: Any = list(sys.argv[1:] if args is None else args)
+        words: Any = list(sys.argv[1:] if args is None else args)
         call = super().parse_args
         return self._checked(
-            lambda: self._complete(call(list(words_with_class_paths(given, self.named)), *rest, **kwargs))
+            lambda: self._complete(call(list(words_with_class_paths(words, self.named)), *rest, **kwargs))
         )
 
     def parse_object(self, obj: Any, *rest: Any, **kwargs: Any) -> Any:
@@ -258,7 +258,7 @@ class LightningArgumentParser(CompatibleParser):
             ours = with_class_paths(from_environment(value), self.named)
         except LightlibError as error:  # an unknown name
             raise ConfigError(f"{self.sources.place_of_name(str(error))}: {error}") from error
-        return _without_empty({key: one for key, one in ours.items() if key not in self.of_others}, groups)
+        return _without_empty({key: value for key, value in ours.items() if key not in self.of_others}, groups)
 
     def _complete(self, config: T) -> T:
         """Return a configuration that has no masked secret.
@@ -323,8 +323,8 @@ class LightningArgumentParser(CompatibleParser):
         """Print the error, the expected value and the fix; end the program with status 2."""
         parser = getattr(ex, "subcommand_parser", None) or self
         ours = _cause_of_ours(ex)
-        known = ours is not None and "sub-config file" not in message  # `explain` adds the name of that file
-        text = str(ours) if known else explain(message, parser=parser, sources=self.sources)
+        is_final = ours is not None and "sub-config file" not in message  # `explain` adds the name of that file
+        text = str(ours) if is_final else explain(message, parser=parser, sources=self.sources)
         if not self.exit_on_error:
             super().error(text, ex)
         sys.stderr.write(f"{text}\n")

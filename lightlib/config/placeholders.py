@@ -52,8 +52,8 @@ def with_late_ints(value: Any) -> Any:
     if isinstance(value, str):
         return value if expression(value) is None else LateInt(value)
     if isinstance(value, list):
-        return [with_late_ints(one) for one in value]
-    return {key: with_late_ints(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [with_late_ints(item) for item in value]
+    return {key: with_late_ints(entry) for key, entry in value.items()} if isinstance(value, dict) else value
 
 
 def with_placeholders(value: Any) -> Any:
@@ -61,10 +61,10 @@ def with_placeholders(value: Any) -> Any:
     if isinstance(value, LateInt):
         return value.placeholder
     if isinstance(value, Mapping):
-        entries = {key: with_placeholders(one) for key, one in value.items()}
-        return entries if any(entries[key] is not one for key, one in value.items()) else value
+        entries = {key: with_placeholders(entry) for key, entry in value.items()}
+        return entries if any(entries[key] is not entry for key, entry in value.items()) else value
     if isinstance(value, (list, tuple)):
-        items = [with_placeholders(one) for one in value]
+        items = [with_placeholders(item) for item in value]
         return type(value)(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
     return value
 

@@ -70,17 +70,17 @@ def _mask(key: str, value: str, secret: bool) -> str:  # noqa: ARG001  one signa
 
 
 def _unmask(key: str, value: str, secret: bool) -> str:
-    given = os.environ.get(variable_of(key))
-    if given is None or not _is_masked(value, secret):
+    secret_value = os.environ.get(variable_of(key))
+    if secret_value is None or not _is_masked(value, secret):
         return value
-    return given if value == MASK else value.replace(f":{MASK}@", f":{given}@")
+    return secret_value if value == MASK else value.replace(f":{MASK}@", f":{secret_value}@")
 
 
 def _is_masked(value: str, secret: bool) -> bool:
     if value == MASK:
         return secret
-    found = LOGIN.search(value)
-    return found is not None and found[2] == MASK
+    match = LOGIN.search(value)
+    return match is not None and match[2] == MASK
 
 
 def _changed(config: Any, change: Callable[[str, str, bool], str], key: str = "", hidden: bool = False) -> Any:

@@ -42,8 +42,8 @@ def class_path(group: str, name: str) -> str:
     registered = registry.names(group) if group in registry.BUILT_IN else []
     package = GROUPS[group][0]
     if name in registered:
-        found = registry.get(group, name)
-        if name in registry.BUILT_IN[group] and not isinstance(found, type):
+        registered_object = registry.get(group, name)
+        if name in registry.BUILT_IN[group] and not isinstance(registered_object, type):
             raise _no_class(group, name)
         return registry.path(group, name).replace(":", ".")
     classes = classes_of(package)
@@ -58,9 +58,9 @@ def class_path(group: str, name: str) -> str:
         )
     if loaded:
         return loaded[0]
-    known = {*registered, *classes, *(path.rpartition(".")[2] for path in _loaded(group))}
+    names = {*registered, *classes, *(path.rpartition(".")[2] for path in _loaded(group))}
     fix = "use one of these names, or a class path such as package.module.Class."
-    raise UnknownNameError("strategy" if group == "strategies" else group.removesuffix("s"), name, known, fix=fix)
+    raise UnknownNameError("strategy" if group == "strategies" else group.removesuffix("s"), name, names, fix=fix)
 
 
 def plugin_path(name: str) -> str:
@@ -126,7 +126,7 @@ def _loaded(group: str) -> list[str]:
     """Return the paths of the subclasses, other than ours, that the program has imported and could build."""
     base = resolve_name(GROUPS[group][1])
     waiting: list[type] = type.__subclasses__(base)
-    found: set[str] = set()
+    paths: set[str] = set()
     while waiting:
         kind = waiting.pop()
         waiting += type.__subclasses__(kind)
@@ -137,8 +137,8 @@ def _loaded(group: str) -> list[str]:
             and _can_be_built(kind, base)
             and getattr(sys.modules.get(kind.__module__), kind.__qualname__, 0) is kind
         ):
-            found.add(path)
-    return sorted(found)
+            paths.add(path)
+    return sorted(paths)
 
 
 def _can_be_built(kind: type, base: type) -> bool:

@@ -33,7 +33,10 @@ def with_objects(
     `configured` has that default for each key with an object as default: ``{"trainer.logger": None}``.
     """
     names = {key.removeprefix("trainer."): default for key, default in configured.items()}
-    return {**arguments, **{name: defaults[name] for name, own in names.items() if arguments.get(name) == own}}
+    return {
+        **arguments,
+        **{name: defaults[name] for name, argument in names.items() if arguments.get(name) == argument},
+    }
 
 
 def with_callbacks(arguments: Mapping[str, Any], added: list[Any], trainer_class: Any) -> dict[str, Any]:
@@ -52,7 +55,8 @@ def with_callbacks(arguments: Mapping[str, Any], added: list[Any], trainer_class
 def build_callbacks(given: Any, parser_class: type[LightningArgumentParser]) -> list[Any]:
     """Return default callbacks as objects; those given as a class path or by `lazy_instance` are built."""
     callbacks = [
-        one.lazy_get_init_data().as_dict() if hasattr(one, "lazy_get_init_data") else one for one in callbacks_in(given)
+        callback.lazy_get_init_data().as_dict() if hasattr(callback, "lazy_get_init_data") else callback
+        for callback in callbacks_in(given)
     ]
     described = [callback for callback in callbacks if isinstance(callback, Mapping)]
     if not described:

@@ -36,7 +36,7 @@ class Audit:
     def __str__(self) -> str:
         width = max(map(len, self.captured), default=0)
         lines = ["A checkpoint of this run contains:"]
-        lines += [f"  {name.ljust(width)}  {what}" for name, what in self.captured.items()]
+        lines += [f"  {name.ljust(width)}  {description}" for name, description in self.captured.items()]
         if not self.missing:
             return "\n".join([*lines, "Nothing is known to be missing."])
         lines.append("It does not contain:")
@@ -91,9 +91,9 @@ def _captured(trainer: Trainer, module: Module | None) -> dict[str, str]:
     return captured
 
 
-def _data(given: list[Any]) -> str:
+def _data(loaders: list[Any]) -> str:
     texts = []
-    for loader in given:
+    for loader in loaders:
         sampler = getattr(loader, "sampler", None)
         how = "" if sampler is None else f" with {type(sampler).__name__}"
         count = len(generators_in({"loader": loader}))

@@ -312,9 +312,9 @@ class Builder:
         if not late:
             check_loaders(data.given, "train")
         if settings.global_batch_size is not None:
-            given = [batch_size_of_loader(loader) for loader in data.given]
+            sizes = [batch_size_of_loader(loader) for loader in data.given]
             accumulate, explanation = accumulation_of(
-                settings.global_batch_size, data.loaded.batch_sizes(), self.strategy.data_size, self.callbacks, given,
+                settings.global_batch_size, data.loaded.batch_sizes(), self.strategy.data_size, self.callbacks, sizes,
                 settings.given_accumulation,
             )  # fmt: skip
             settings.change("accumulate_grad_batches", accumulate)
@@ -325,10 +325,10 @@ class Builder:
         """Return the data of a stage; the loaders are requested once per run, or every n epochs."""
         key = stage.key
         every = self.settings.reload_dataloaders_every_n_epochs
-        epoch, known = self.trainer.current_epoch, self.evaluations.get(key)
-        due = bool(every) and stage.state == "validate" and known is not None and epoch - known.loaded_at >= every
-        if known is None or due:
-            then = self.loaded_in.get(key) if known is None else None  # a resumed run has other ones than a new run
+        epoch, loaded = self.trainer.current_epoch, self.evaluations.get(key)
+        due = bool(every) and stage.state == "validate" and loaded is not None and epoch - loaded.loaded_at >= every
+        if loaded is None or due:
+            then = self.loaded_in.get(key) if loaded is None else None  # a resumed run has other ones than a new run
             epoch = epoch if then is None else then
             source = self.sources[key]
             assert source is not None
@@ -358,10 +358,10 @@ class Builder:
     def plan(self, num_batches: float) -> Plan:
         has_val = self.sources["val"] is not None and bool(self.settings.limit_val_batches)
         schedules = (each.changes for each in self.callbacks if isinstance(each, GradientAccumulationScheduler))
-        known = self.loaded is None or self.loaded.is_loaded
+        has_length = self.loaded is None or self.loaded.is_loaded
         fits, data = self.trainer.state.fn is TrainerFn.FITTING, self.evaluations.get("val")
         plan = plan_of(
-            self.settings, num_batches, has_val, known, next(schedules, ()),
+            self.settings, num_batches, has_val, has_length, next(schedules, ()),
             loader_intervals(self.settings, data) if has_val and fits else (), checks_always=self.order.checks_always,
         )  # fmt: skip
         return replace(plan, accumulate=plan.accumulation(self.trainer.progress.epoch))
@@ -417,7 +417,7 @@ class Builder:
             return Optimization(module, strategy, hooks, window, none, clip_defaults, module.backward)
         plan = self.plan(train_data.expected_batches if train_data is not None else 0)
         check_optimization(module, settings)
-        given, configs = self.timed(module, "configure_optimizers", configure)(
+        configured, configs = self.timed(module, "configure_optimizers", configure)(
             module,
             plan.rest(progress),
             not overrides(module, Module, "lr_scheduler_step"),
@@ -429,8 +429,8 @@ class Builder:
             counter_of(self.callbacks, "A schedule has an interval in samples or tokens")
         if settings.limit_val_batches and self.sources["val"] is None and overrides(module, Module, "validation_step"):
             refuse_unvalidated(module, monitors_of((), configs))
-        optimizers = [strategy.optimizer(optimizer) for optimizer in given]
-        averaging = schedule_free(self.trainer, given, optimizers, [config.scheduler for config in configs])
+        optimizers = [strategy.optimizer(optimizer) for optimizer in configured]
+        averaging = schedule_free(self.trainer, configured, optimizers, [config.scheduler for config in configs])
         if averaging is not None:  # its hooks, too
             self.callbacks.append(averaging)
             hooks.replace_by(self.hooks())
@@ -452,7 +452,7 @@ class Builder:
             clips_by_default=bool(clip_defaults[0]) and not any(overrides(module, Module, name) for name in _CLIPPING),
             cleared_first=[] if self.order.clears_late else optimizers,
         )
-        self._choose_optimization(optimization, plan, given, progress)
+        self._choose_optimization(optimization, plan, configured, progress)
         return optimization
 
     def _eval_batches(self) -> float:
@@ -479,11 +479,11 @@ class Builder:
         return lambda optimizer: clip(optimizer, *defaults)
 
     def _choose_optimization(
-        self, optimization: Optimization, plan: Plan, given: list[Any], progress: Progress
+        self, optimization: Optimization, plan: Plan, configured: list[Any], progress: Progress
     ) -> None:
         module, scaler, optimizers = self.module, optimization.scaler, optimization.optimizers
         # Where a strategy replaces an optimizer, the replacement decides how it is stepped.
-        closures = {closure_of(user) for user, stepped in zip(given, optimizers, strict=True) if user is stepped}
+        closures = {closure_of(user) for user, stepped in zip(configured, optimizers, strict=True) if user is stepped}
         by_closure = scaler is None and bool(closures - {None})
         removable: list[Any] = []
         step_method = None
@@ -503,7 +503,7 @@ class Builder:
                 scaler.check(optimizer)
             if module.automatic_optimization:
                 if "needs" in closures:
-                    raise _needs_closure(given)
+                    raise _needs_closure(configured)
                 scaler.check_together(optimizers)
         if run_batch is not loop.automatic:
             note_step = optimization.window.note_step
@@ -564,9 +564,9 @@ def _refuse_stop(name: str, reason: str) -> None:
 
 def _check_lbfgs(plan: Plan, optimizers: list[Any]) -> None:
     if plan.accumulate > 1 or len(optimizers) > 1:
-        what = "several optimizers" if len(optimizers) > 1 else f"accumulate_grad_batches={plan.accumulate}"
+        obstacle = "several optimizers" if len(optimizers) > 1 else f"accumulate_grad_batches={plan.accumulate}"
         raise MisconfigurationException(
-            f"LBFGS together with {what}.",
+            f"LBFGS together with {obstacle}.",
             expected="LBFGS alone, without accumulation: it evaluates one batch several times per step.",
             fix="use a larger batch instead of accumulation, or manual optimization for several optimizers.",
         )
@@ -584,10 +584,10 @@ def _needs_closure(optimizers: list[Any]) -> MisconfigurationException:
 
 def _changed(source: Source, change: Callable[[Any], Any]) -> Any:
     """Return the loaders of a source, each of them changed."""
-    given = source()
-    if given is None or isinstance(given, CombinedLoader):
-        return given and given.with_loaders([change(loader) for loader in given.flattened])
-    loaders, rebuild = flatten(given)
+    requested = source()
+    if requested is None or isinstance(requested, CombinedLoader):
+        return requested and requested.with_loaders([change(loader) for loader in requested.flattened])
+    loaders, rebuild = flatten(requested)
     return rebuild([change(loader) for loader in loaders])
 
 

@@ -57,17 +57,17 @@ def check_module(model: Any, verb: str) -> Module:
             )
         return model
     if isinstance(model, type):
-        what, fix = f"the class {model.__name__}", f"trainer.fit({model.__name__}())"
+        description, fix = f"the class {model.__name__}", f"trainer.fit({model.__name__}())"
     elif other := foreign(model):
-        what, fix = f"a {other.kind} of `{other.package}` ({type(model).__name__})", other.fix
+        description, fix = f"a {other.kind} of `{other.package}` ({type(model).__name__})", other.fix
     elif isinstance(model, nn.Module):
-        what, fix = (
+        description, fix = (
             f"a torch.nn.Module ({type(model).__name__})",
             "lightlib.Module.from_model(model, loss, optimizer), or subclass lightlib.Module.",
         )
     else:
-        what, fix = shown(model), "trainer.fit(module, train_dataloaders=loader)"
-    raise ArgumentTypeError(f"`model` is {what}.", expected="an instance of lightlib.Module.", fix=fix)
+        description, fix = shown(model), "trainer.fit(module, train_dataloaders=loader)"
+    raise ArgumentTypeError(f"`model` is {description}.", expected="an instance of lightlib.Module.", fix=fix)
 
 
 def refuse_inference_mode() -> None:
@@ -324,10 +324,10 @@ def _refuse_unknown_arguments(module: Module, name: str) -> None:
         "hiddens": "set self.automatic_optimization = False, and keep the hidden states on self.",
         "dataloader_iter": f"def {name}(self, batch, batch_idx): each call gets one batch.",
     }
-    known = next((argument for argument in needed if argument in fixes), None)
+    fixable = next((argument for argument in needed if argument in fixes), None)
     raise MisconfigurationException(
-        f"{owner}.{name} has the argument `{known or needed[0]}`, which it is not called with.",
+        f"{owner}.{name} has the argument `{fixable or needed[0]}`, which it is not called with.",
         expected="the arguments (self, batch, batch_idx)"
         + ("." if name == "training_step" else " and, with several loaders, dataloader_idx."),
-        fix=fixes[known] if known else f"def {name}(self, batch, batch_idx):",
+        fix=fixes[fixable] if fixable else f"def {name}(self, batch, batch_idx):",
     )

@@ -62,7 +62,11 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
         if timer is not None:
             raise _contradiction(f"max_time={arguments['max_time']!r}", timer)
         callbacks.insert(0, Timer(timedelta(seconds=settings.max_time)))
-    durations = (settings.max_duration, settings.validate_each, *(getattr(one, "every", None) for one in callbacks))
+    durations = (
+        settings.max_duration,
+        settings.validate_each,
+        *(getattr(callback, "every", None) for callback in callbacks),
+    )
     counted = any(isinstance(each, Duration) and each.unit in ("st", "ba", "sp", "tok") for each in durations)
     if settings.halves_batches and not any(isinstance(callback, known.MicroBatches) for callback in callbacks):
         callbacks.insert(0, known.MicroBatches())

@@ -48,9 +48,9 @@ def _hardware(run: Run) -> Iterator[tuple[str, str]]:
     yield "Devices", f"{strategy.world_size} x {device}, on {_number(trainer.num_nodes, 'machine')}"
     yield "Strategy", strategy.describe()
     yield "Precision", trainer.precision
-    held = expected_memory(module, run.optimization.optimizers)
-    state = "unknown" if held.optimizer_state is None else size(held.optimizer_state)
-    fixed = f"parameters {size(held.parameters)}, gradients {size(held.gradients)}, optimizer state {state}"
+    memory = expected_memory(module, run.optimization.optimizers)
+    state = "unknown" if memory.optimizer_state is None else size(memory.optimizer_state)
+    fixed = f"parameters {size(memory.parameters)}, gradients {size(memory.gradients)}, optimizer state {state}"
     yield "Memory", f"per process: {fixed}; activations come on top"
 
 
@@ -129,15 +129,15 @@ def _outputs(run: Run) -> Iterator[tuple[str, str]]:
     trainer = run.trainer
     callbacks = [type(callback).__name__ for callback in trainer.callbacks]
     yield "Callbacks", ", ".join(callbacks) or "none"
-    loggers = [f"{type(one).__name__}{_folder(one, 'log_dir')}" for one in trainer.loggers]
+    loggers = [f"{type(logger).__name__}{_folder(logger, 'log_dir')}" for logger in trainer.loggers]
     every = trainer.log_every_n_steps
     yield "Loggers", f"{', '.join(loggers)}, every {every} optimizer steps" if loggers else "none"
-    saving = [f"{type(one).__name__}{_folder(one, 'dirpath')}" for one in trainer.checkpoint_callbacks]
+    saving = [f"{type(callback).__name__}{_folder(callback, 'dirpath')}" for callback in trainer.checkpoint_callbacks]
     yield "Checkpoints", ", ".join(saving) or "none"
 
 
-def _folder(one: Any, name: str) -> str:
-    folder = getattr(one, name, None)
+def _folder(owner: Any, name: str) -> str:
+    folder = getattr(owner, name, None)
     return f" in {folder}" if folder else ""
 
 

@@ -47,14 +47,14 @@ class Call:
         shared = {id(value): value for owner in owners for value in _arrays(owner)}
         shared |= {id(value): value for name in vars(self.module) for value in _arrays(vars(self.module)[name])}
         try:
-            module, given, datamodule = copy.deepcopy((self.module, dict(self.given), self.datamodule), shared)
+            module, loaders, datamodule = copy.deepcopy((self.module, dict(self.given), self.datamodule), shared)
         except Exception as error:
             raise MisconfigurationException(
                 f"A search cannot copy the module and its data: {type(error).__name__}: {error}",
                 expected="a module, a data module and loaders that copy.deepcopy copies: the search trains the copies.",
                 fix="make files, connections and generators in `setup` or in the methods that return loaders.",
             ) from error
-        return replace(self, module=module, given=given, datamodule=datamodule)
+        return replace(self, module=module, given=loaders, datamodule=datamodule)
 
 
 def run_call(trainer: Any, call: Call) -> None:
@@ -107,15 +107,15 @@ def _arrays(value: Any, depth: int = 4) -> Iterator[Any]:
     if isinstance(value, DataLoader):
         yield from _arrays(value.dataset, depth)
     elif isinstance(value, Dataset) and not isinstance(value, IterableDataset):
-        for held in vars(value).values():
-            yield from _held(held, depth)
+        for attribute in vars(value).values():
+            yield from _held(attribute, depth)
     elif isinstance(value, (list, tuple)) and depth:
-        for one in value:
-            if isinstance(one, (DataLoader, Dataset)):
-                yield from _arrays(one, depth - 1)
+        for element in value:
+            if isinstance(element, (DataLoader, Dataset)):
+                yield from _arrays(element, depth - 1)
     elif hasattr(value, "prepare_data") and hasattr(value, "__dict__") and depth == 4:
-        for held in vars(value).values():
-            yield from _arrays(held, depth - 1)
+        for attribute in vars(value).values():
+            yield from _arrays(attribute, depth - 1)
 
 
 def _held(value: Any, depth: int) -> Iterator[Any]:
@@ -124,5 +124,5 @@ def _held(value: Any, depth: int) -> Iterator[Any]:
     elif isinstance(value, Dataset):
         yield from _arrays(value, depth - 1) if depth else ()
     elif isinstance(value, (list, tuple)) and depth and len(value) < 1000:
-        for one in value:
-            yield from _held(one, depth - 1)
+        for element in value:
+            yield from _held(element, depth - 1)

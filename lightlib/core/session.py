@@ -188,14 +188,14 @@ class Session(SessionState):
         return module
 
     def _build(
-        self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, origin: ResumeSource
+        self, fn: TrainerFn, module: Module, loaders: Mapping[str, Any], datamodule: Any, origin: ResumeSource
     ) -> None:
         trainer, stage, self.hooks = self.trainer, fn.value, None  # a failure before the hooks are known calls none
         if Attachment.is_needed(module, datamodule, trainer):
             self._attachment = Attachment(module, datamodule, fn is TrainerFn.FITTING)
         self._take(module, datamodule)
         self._merge_callbacks(module)
-        sources = self._sources(fn, module, given)
+        sources = self._sources(fn, module, loaders)
         self.builder = builder = Builder(
             trainer,
             module,
@@ -210,10 +210,10 @@ class Session(SessionState):
             self.processes.watch,
             loaded_in=epochs_of_loaders(origin.content, origin.parts) if fn is TrainerFn.FITTING else {},
         )
-        builder.time_sources(given)
+        builder.time_sources(loaders)
         builder.process_loaders()
         module._results = builder.results  # noqa: SLF001  `self.log` reads it directly
-        self._check_steps(module, stage, sources, given)
+        self._check_steps(module, stage, sources, loaders)
         check_source(fn, sources)
         loggers = prepare_loggers(trainer, fn, origin)
         self._share_log_dir()
@@ -256,16 +256,16 @@ class Session(SessionState):
         if datamodule is not None:
             datamodule.trainer = self.trainer
 
-    def _check_steps(self, module: Module, stage: str, sources: dict[str, Any], given: Mapping[str, Any]) -> None:
+    def _check_steps(self, module: Module, stage: str, sources: dict[str, Any], loaders: Mapping[str, Any]) -> None:
         """Refuse a module without the steps of a stage; leave out a validation that has a step, but no data."""
         trainer = self.trainer
         if self.datamodule is not None:
             check.check_datamodule(self.datamodule)
-        val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
+        val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(loaders.get("val_dataloaders"))
         if not check.check_steps(module, stage, sources["val"] is not None, val_wanted, trainer.callbacks):
             sources["val"] = None
 
-    def _sources(self, fn: TrainerFn, module: Module, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _sources(self, fn: TrainerFn, module: Module, loaders: Mapping[str, Any]) -> dict[str, Any]:
         """Return for each stage a function that returns its loaders, or None."""
         trainer, alone = self.trainer, fn is not TrainerFn.FITTING
 
@@ -273,7 +273,7 @@ class Session(SessionState):
             return trainer.per_device_batch_size if trainer.settings.given_accumulation else None
 
         return {
-            name: find(name, given.get(f"{name}_dataloaders"), module, self.datamodule, alone, resolved)
+            name: find(name, loaders.get(f"{name}_dataloaders"), module, self.datamodule, alone, resolved)
             for name in ("train", "val", "test", "predict")
         }
 
@@ -313,16 +313,16 @@ class Session(SessionState):
     def _merge_callbacks(self, module: Module) -> None:
         trainer, before = self.trainer, self._merged_callbacks
         present = list(trainer.callbacks)  # the last call's merged list, unless the user has changed it since
-        given = [c for c in self._trainer_callbacks if c in present or c not in before]
-        given += [c for c in present if c not in before]
+        callbacks = [c for c in self._trainer_callbacks if c in present or c not in before]
+        callbacks += [c for c in present if c not in before]
         added = callbacks_in(method_of(module, Module, "configure_callbacks")())
         kinds = {type(callback) for callback in added}
-        merged = in_priority([c for c in given if type(c) not in kinds] + added)
+        merged = in_priority([c for c in callbacks if type(c) not in kinds] + added)
         check.check_callbacks(merged)
         self._attached = self._attached or [(callback, getattr(callback, "_pl_module", None)) for callback in merged]
         for callback in merged:
             _attach(callback, module)
-        self._trainer_callbacks, self._merged_callbacks = given, tuple(merged)
+        self._trainer_callbacks, self._merged_callbacks = callbacks, tuple(merged)
         self.callbacks = FrozenCallbacks(merged)  # type: ignore[assignment]  # it refuses changes
 
     def _share_log_dir(self) -> None:
@@ -547,8 +547,10 @@ class Session(SessionState):
 
     def _teardown_of_lightlibs(self, fn: TrainerFn) -> None:
         """Call `teardown` of lightlib's own callbacks and of plugins, which close files; Lightning skips the rest."""
-        own = (callback for callback in self.callbacks if type(callback).teardown.__module__.startswith("lightlib."))
-        calls = [partial(callback.teardown, self.trainer, self.module) for callback in own]
+        built_in = (
+            callback for callback in self.callbacks if type(callback).teardown.__module__.startswith("lightlib.")
+        )
+        calls = [partial(callback.teardown, self.trainer, self.module) for callback in built_in]
         each([*calls, self.trainer.strategy.extension.hooks.get("teardown", nothing)])(fn)
 
     def be_verbose(self, fn: str, verbose: bool) -> None:

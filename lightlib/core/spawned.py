@@ -36,15 +36,15 @@ def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
 
     Weights, the position, callback states and metrics come back; optimizers do not.
     """
-    given = {name: value for name, value in arguments.items() if name not in ("self", "unknown")}
+    loaders = {name: value for name, value in arguments.items() if name not in ("self", "unknown")}
     session = trainer._session  # noqa: SLF001  it is sent too: an evaluation may use the last call's module
-    module = given.get("model")
+    module = loaders.get("model")
     module = check_module(session.module if module is None and verb != "fit" else module, verb)
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
     assert method is not None
     session.forget_run()  # it is not sent
     session.use_state(TrainerState(TrainerFn(verb), None, TrainerStatus.RUNNING))
-    function = partial(_in_child, trainer, verb, given, rng_state())
+    function = partial(_in_child, trainer, verb, loaders, rng_state())
     try:
         result = launch_function(function, environment.local_size, method, environment)
     except BaseException as error:
@@ -54,8 +54,8 @@ def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
         raise
     session.use_state(TrainerState(TrainerFn(verb), None, TrainerStatus.FINISHED))
     module.load_state_dict(result["weights"])
-    if given.get("model") is not None:
-        data = (given.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))
+    if loaders.get("model") is not None:
+        data = (loaders.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))
         session.use_module(module, next((value for value in data if isinstance(value, DataModule)), None))
     trainer.progress.load_state_dict(result["progress"])
     session.use_metrics(result["metrics"])

@@ -236,8 +236,8 @@ class Trainer:
         setup.attach_plugins(plugins, self.strategy)
         report.rank_zero_only.rank = environment.rank
         self.profiler = setup.profiler_of(profiler)
-        wanted = False if self.settings.barebones else logger
-        self._loggers = setup.loggers_of(wanted, self.default_root_dir, bool(self.settings.fast_dev_run))
+        logger_argument = False if self.settings.barebones else logger
+        self._loggers = setup.loggers_of(logger_argument, self.default_root_dir, bool(self.settings.fast_dev_run))
         chosen = all_callbacks(callbacks, self.settings, arguments)
         self.settings.limit_epochs(has_timer(chosen))
         self.settings.set_torch_flags()
@@ -304,9 +304,9 @@ class Trainer:
             return
         self.settings.warn_if_unlimited()
         check.refuse_inference_mode()
-        given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
+        loaders = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         with enable_grad():
-            self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
+            self._session.begin(TrainerFn.FITTING, model, loaders, datamodule, ckpt_path, weights_only, resume)
             with self._session as run, set_detect_anomaly(True) if self.settings.detect_anomaly else nullcontext():
                 self.run_training(run)
 
@@ -333,8 +333,8 @@ class Trainer:
         """
         if (done := elsewhere(self, Trainer.validate, locals())) is not None:
             return done[0]  # type: ignore[no-any-return]
-        given = {"val_dataloaders": dataloaders}
-        self._session.begin(TrainerFn.VALIDATING, model, given, datamodule, ckpt_path, weights_only)
+        loaders = {"val_dataloaders": dataloaders}
+        self._session.begin(TrainerFn.VALIDATING, model, loaders, datamodule, ckpt_path, weights_only)
         return self._evaluate(VALIDATION, verbose)
 
     def test(
@@ -356,8 +356,8 @@ class Trainer:
         """
         if (done := elsewhere(self, Trainer.test, locals())) is not None:
             return done[0]  # type: ignore[no-any-return]
-        given = {"test_dataloaders": dataloaders}
-        self._session.begin(TrainerFn.TESTING, model, given, datamodule, ckpt_path, weights_only)
+        loaders = {"test_dataloaders": dataloaders}
+        self._session.begin(TrainerFn.TESTING, model, loaders, datamodule, ckpt_path, weights_only)
         return self._evaluate(TEST, verbose)
 
     def _evaluate(self, stage: Stage, verbose: bool) -> list[dict[str, float]]:
@@ -407,8 +407,8 @@ class Trainer:
         """
         if (done := elsewhere(self, Trainer.predict, locals())) is not None:
             return done[0]  # type: ignore[no-any-return]
-        given, keep = {"predict_dataloaders": dataloaders}, return_predictions is not False
-        self._session.begin(TrainerFn.PREDICTING, model, given, datamodule, ckpt_path, weights_only)
+        loaders, keep = {"predict_dataloaders": dataloaders}, return_predictions is not False
+        self._session.begin(TrainerFn.PREDICTING, model, loaders, datamodule, ckpt_path, weights_only)
         with self._session as run:
             outputs = loop.predict(run, keep)
         return (outputs[0] if len(outputs) == 1 else outputs) if keep else None

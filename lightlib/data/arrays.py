@@ -46,7 +46,7 @@ def holds_arrays(data: Any) -> bool:
         return False
     if isinstance(data, numpy.ndarray):
         return data.dtype.kind in _KINDS
-    return any(holds_arrays(one) for one in children(data))
+    return any(holds_arrays(child) for child in children(data))
 
 
 def as_tensors(data: Any) -> Any:
@@ -179,8 +179,8 @@ def leaves_of(value: Any) -> Iterator[Any]:
     if is_array(value):
         yield value
     else:
-        for one in children(value):
-            yield from leaves_of(one)
+        for child in children(value):
+            yield from leaves_of(child)
 
 
 def is_indexed(value: Any) -> bool:

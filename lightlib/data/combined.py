@@ -132,7 +132,7 @@ class CombinedLoader:
         self, begin: Callable[[int], Iterator[Any]], place: Place, first: Iterator[Any] | None
     ) -> Iterator[tuple[Any, int, int]]:
         limits = self.limits or [math.inf] * len(self.flattened)
-        read, given = list(place.read), place.batches
+        read, num_given = list(place.read), place.batches
         for index in range(place.current() or 0, len(limits)):
             limit = limits[index]
             if limit <= 0:
@@ -143,8 +143,8 @@ class CombinedLoader:
                     batch = next(iterator)
                 except StopIteration:
                     break
-                given, read[index] = given + 1, i + 1
-                place.last_two.append((given, tuple(read), place.turns))
+                num_given, read[index] = num_given + 1, i + 1
+                place.last_two.append((num_given, tuple(read), place.turns))
                 yield batch, i, index
 
     def _together(

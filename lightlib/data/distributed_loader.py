@@ -97,15 +97,15 @@ def _with_sampler(loader: Any, sampler: Any, stage: str) -> Any:
         drops = batches.drop_last and not predicts
         plain = BatchSampler(sampler, batches.batch_size, drops)
         return copied_loader(loader, sampler=sampler, batch_sampler=plain, drop_last=drops)
-    own = _made_again(batches, sampler, {"drop_last": False} if predicts else {})
-    if own is None:
+    rebuilt = _made_again(batches, sampler, {"drop_last": False} if predicts else {})
+    if rebuilt is None:
         report.info_once(
             f"{stage.capitalize()} data: {type(batches).__name__} cannot be made again with a distributed sampler, so "
             "each process reads every batch of it and keeps its share. Give it the attributes that __init__ takes, or "
             f"shard in it and use {owner().loaders}use_distributed_sampler=False)."
         )
         return loader
-    return copied_loader(loader, batch_sampler=own)
+    return copied_loader(loader, batch_sampler=rebuilt)
 
 
 def _made_again(batches: Any, sampler: Any, changes: dict[str, Any]) -> Any:
@@ -113,8 +113,8 @@ def _made_again(batches: Any, sampler: Any, changes: dict[str, Any]) -> Any:
     accepted = inspect.signature(type(batches)).parameters
     if "sampler" not in accepted or any(each.kind in _NOT_BY_NAME for each in accepted.values()):
         return None
-    given = {name: getattr(batches, name) for name in accepted if hasattr(batches, name)}
-    if any(name not in given and each.default is each.empty for name, each in accepted.items()):
+    arguments = {name: getattr(batches, name) for name in accepted if hasattr(batches, name)}
+    if any(name not in arguments and each.default is each.empty for name, each in accepted.items()):
         return None
     changed = {name: value for name, value in changes.items() if name in accepted}
-    return type(batches)(**{**given, "sampler": sampler, **changed})
+    return type(batches)(**{**arguments, "sampler": sampler, **changed})

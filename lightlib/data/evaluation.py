@@ -106,7 +106,7 @@ class EvalData:
         self.generators = [list(generators_of(loader).values()) for loader in self.given]
         self.combined = combined.with_loaders(read)
         own_limits = combined.limits or [math.inf] * len(read)
-        totals = [min(length(loader), own) for loader, own in zip(read, own_limits, strict=True)]
+        totals = [min(length(loader), loader_limit) for loader, loader_limit in zip(read, own_limits, strict=True)]
         most = totals
         if share is not None:
             if not self._one_by_one:
@@ -121,12 +121,12 @@ class EvalData:
             self._seed = all_processes[0][1]
         of_names = self.names if isinstance(limit, Mapping) else [None] * len(limits)
         self._most = [
-            limited(total, own, argument, name, loader)
-            for total, own, loader in zip(most, limits, of_names, strict=True)
+            limited(total, loader_limit, argument, name, loader)
+            for total, loader_limit, loader in zip(most, limits, of_names, strict=True)
         ]
         self.num_batches = [min(total, all_have) for total, all_have in zip(totals, self._most, strict=True)]
         self._all_batches, self._left_out = self.num_batches, frozenset[Any]()
-        named = () if numbered else tuple(f"/{one}" for one in self.names)
+        named = () if numbered else tuple(f"/{loader_name}" for loader_name in self.names)
         self.endings = named or numbered_endings(self.num_loaders)
         if self._share is None or self._one_by_one:
             self.combined.limit_to(self.num_batches)
@@ -162,8 +162,8 @@ class EvalData:
             start_persistent_workers(loader, self._seed)
 
     def close(self) -> None:
-        for loader, given in zip(self.read, self.given, strict=True):
-            stop_workers(loader, given)
+        for loader, user_loader in zip(self.read, self.given, strict=True):
+            stop_workers(loader, user_loader)
 
     def count(self, loader: int) -> int:
         """Return how many batches of a loader were counted before, and count one more."""
@@ -194,9 +194,9 @@ class EvalData:
         begin_pass(self.read[loader], self._seed, self._epoch())
         return self._batches_of(self.combined.flattened[loader], self.given[loader])
 
-    def _batches_of(self, loader: Any, given: Any) -> Iterator[Any]:
+    def _batches_of(self, loader: Any, user_loader: Any) -> Iterator[Any]:
         batches = batches_of(loader)
-        return with_tensors(batches) if self._converts and may_hold_arrays(given) else batches
+        return with_tensors(batches) if self._converts and may_hold_arrays(user_loader) else batches
 
     def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
         """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
@@ -207,17 +207,17 @@ class EvalData:
         limits = self.num_batches if limits is None else limits
         if self._share is None:
             self.combined.limit_to(limits)
-        for given in self.given:
-            set_epoch(given, self._epoch(), data=False)
-        move, seen = self._move, set()
+        for user_loader in self.given:
+            set_epoch(user_loader, self._epoch(), data=False)
+        move, begun = self._move, set()
         shared = None if self._share is None else self._shared(limits, self._share)
         for batch, i, loader in self.combined.read(self._begin) if shared is None else shared:
-            seen.add(loader)
+            begun.add(loader)
             yield (batch if move is None else move(batch, loader)), i, loader
-        wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits, default=0) > 0 else ()
-        for loader in wanted:
+        indices = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits, default=0) > 0 else ()
+        for loader in indices:
             another_read = self._share is not None and getattr(self._source(loader), "spare", END) is not END
-            if loader not in seen and limits[loader] > 0 and not another_read:
+            if loader not in begun and limits[loader] > 0 and not another_read:
                 where = f"position {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
                 raise nothing_read(self.name, repr(self.names[loader]) if self.names else where)
 

@@ -57,26 +57,26 @@ def _taking(levels: list[Any], as_torch: Callable[[Any], Any]) -> Callable[[Any]
     autograd: Any = torch.autograd
     numpy = sys.modules.get("numpy")
     kinds = frozenset({int} if numpy is None else {int, numpy.int64})
-    known, is_profiled = data.tensors, autograd._profiler_enabled  # noqa: SLF001  a C function
+    tensors_before, is_profiled = data.tensors, autograd._profiler_enabled  # noqa: SLF001  a C function
 
-    def take(given: Any) -> Any:
-        tensors, indices = data.tensors, given
-        if tensors is not known or type(given) is not list:
-            return as_torch(given)
+    def take(indices_given: Any) -> Any:
+        tensors, indices = data.tensors, indices_given
+        if tensors is not tensors_before or type(indices_given) is not list:
+            return as_torch(indices_given)
         try:
             for subset, of in inner:
                 if subset.dataset is not of:
-                    return as_torch(given)
+                    return as_torch(indices_given)
                 indices = list(map(subset.indices.__getitem__, indices))
             if not kinds.issuperset(map(type, indices)):  # a bool, a slice or a list of indices has another meaning
-                return as_torch(given)
+                return as_torch(indices_given)
             rows = torch.frombuffer(array("q", indices), dtype=torch.int64)
             if is_profiled():
                 with record_function(_NAME):
                     return [tensor.index_select(0, rows) for tensor in tensors]
             return [tensor.index_select(0, rows) for tensor in tensors]
         except _NOTHING_TO_TAKE:  # an index that counts from the end, or one that torch refuses
-            return as_torch(given)
+            return as_torch(indices_given)
 
     return take
 

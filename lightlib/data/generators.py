@@ -49,18 +49,18 @@ def generators_in(roots: Mapping[str, Any], without: Iterable[Any] = ()) -> dict
         >>> list(generators_in({"dataset": Data()}))
         ['dataset.noise']
     """
-    found: dict[str, Any] = {}
-    seen = {id(one) for one in without}
+    generators: dict[str, Any] = {}
+    ids = {id(excluded) for excluded in without}
     to_search = [(name, value, 0) for name, value in roots.items()]
     for place, value, depth in to_search:  # it grows as it is read: breadth first
-        if id(value) in seen or len(seen) > _MOST:
+        if id(value) in ids or len(ids) > _MOST:
             continue
-        seen.add(id(value))
+        ids.add(id(value))
         if is_generator(value):
-            found[place] = value
+            generators[place] = value
         elif depth < _DEEPEST:
             to_search += [(place + name, part, depth + 1) for name, part in _parts(value)]
-    return found
+    return generators
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
@@ -68,17 +68,17 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     if issubclass(kind, _PLAIN) or kind.__module__ == "numpy":
         return
     # A subclass's own `__len__` and `__iter__` are not called: they may raise, or have another meaning.
-    sequence = next((one for one in (list, tuple) if issubclass(kind, one)), None)
+    sequence = next((base for base in (list, tuple) if issubclass(kind, base)), None)
     if sequence is not None and sequence.__len__(value) <= _LONGEST:
-        yield from ((f"[{i}]", one) for i, one in enumerate(sequence.__iter__(value)))
+        yield from ((f"[{i}]", item) for i, item in enumerate(sequence.__iter__(value)))
     elif issubclass(kind, dict) and dict.__len__(value) <= _LONGEST:
-        yield from ((f"[{key!r}]", one) for key, one in dict.items(value))
+        yield from ((f"[{key!r}]", entry) for key, entry in dict.items(value))
     try:
-        own = object.__getattribute__(value, "__dict__")
+        attributes = object.__getattribute__(value, "__dict__")
     except Exception:  # noqa: BLE001  none, or a property of the user's
-        own = None
-    if isinstance(own, dict) and kind.__name__ not in ("module", "function"):
-        yield from ((f".{name}", one) for name, one in list(own.items()))
+        attributes = None
+    if isinstance(attributes, dict) and kind.__name__ not in ("module", "function"):
+        yield from ((f".{name}", attribute) for name, attribute in list(attributes.items()))
     for name in ("__self__", "func"):  # bound methods and partials, which may serve as collate functions
         if kind.__name__ in ("method", "partial") and hasattr(value, name):
             yield f".{name}", getattr(value, name)
@@ -141,13 +141,13 @@ def set_present_state(own: Iterable[Any], state: Mapping[str, Any]) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(entry) for key, entry in value.items()}
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _as_arrays(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _as_arrays(one) for key, one in value.items()}
+        return {key: _as_arrays(entry) for key, entry in value.items()}
     if isinstance(value, list):
         import numpy  # optional: numpy
 

@@ -161,7 +161,7 @@ def is_sharded(loader: Any) -> bool:
     samplers = (getattr(loader, attribute, None) for attribute in ("batch_sampler", "sampler"))
     indices = [sampler.indices for sampler in samplers if isinstance(sampler, IndexStream)]
     return isinstance(loader, ShardedSampler) or any(
-        isinstance(one, ShardedSampler) or isinstance(inner_sampler(one), ShardedSampler) for one in indices
+        isinstance(source, ShardedSampler) or isinstance(inner_sampler(source), ShardedSampler) for source in indices
     )
 
 

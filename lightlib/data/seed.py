@@ -48,15 +48,15 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
         >>> seed_everything(7, verbose=False)
         7
     """
-    given = os.environ.get(SEED_VARIABLE, "0") if seed is None else seed
+    requested = os.environ.get(SEED_VARIABLE, "0") if seed is None else seed
     try:
-        value = int(given)
+        value = int(requested)
     except (TypeError, ValueError):
         value = -1
-    if not 0 <= value < 2**32 or isinstance(given, bool) or (isinstance(given, float) and given != value):
+    if not 0 <= value < 2**32 or isinstance(requested, bool) or (isinstance(requested, float) and requested != value):
         source = f"the environment variable {SEED_VARIABLE}" if seed is None else "seed_everything"
         raise MisconfigurationException(
-            f"{source} got the seed {given!r}.",
+            f"{source} got the seed {requested!r}.",
             expected="an integer from 0 to 4294967295.",
             fix="seed_everything(42)",
         )
@@ -77,9 +77,9 @@ def choose_seed() -> int:
     It is ``PL_GLOBAL_SEED`` if the user has set it, the first process's seed in the processes that it has started, the
     same on all processes that a launcher has started together, and otherwise a random one.
     """
-    given, chosen = os.environ.get(SEED_VARIABLE), os.environ.get(CHOSEN_VARIABLE)
+    variable, chosen = os.environ.get(SEED_VARIABLE), os.environ.get(CHOSEN_VARIABLE)
     several = started()
-    if given is not None and (given != chosen or several):
+    if variable is not None and (variable != chosen or several):
         return seed_everything(verbose=False)
     together = "".join(os.environ.get(name, "") for name in _RENDEZVOUS)
     seed = zlib.crc32(together.encode()) if several else secrets.randbelow(2**32)
@@ -120,8 +120,8 @@ def _state_of_numpy(numpy_random: Any) -> list[Any]:
     if words is None or words != _last_of_numpy[0]:
         name, keys, position, has_gauss, cached = numpy_random.get_state()
         state = [name, keys.astype("<u4").tobytes(), int(position), int(has_gauss), float(cached)]
-        known = not has_gauss and words == state[1] + struct.pack("<i", position)
-        _last_of_numpy = words if known else None, state
+        is_unchanged = not has_gauss and words == state[1] + struct.pack("<i", position)
+        _last_of_numpy = words if is_unchanged else None, state
     return _last_of_numpy[1]
 
 

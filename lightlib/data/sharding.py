@@ -207,15 +207,15 @@ def _shards_itself(loader: Any, name: str) -> bool:
         return getattr(data, "_distributed", None) is not None or (
             adapter is not None and adapter.shards_itself(loader)
         )
-    found = {_shards_itself(with_dataset(loader, one), name): type(one).__name__ for one in streams}
-    if len(found) > 1:
+    answers = {_shards_itself(with_dataset(loader, stream), name): type(stream).__name__ for stream in streams}
+    if len(answers) > 1:
         raise MisconfigurationException(
-            f"The {name} data are a {type(data).__name__} of a {found[True]}, which shards itself, and of a "
-            f"{found[False]}, which does not.",
+            f"The {name} data are a {type(data).__name__} of a {answers[True]}, which shards itself, and of a "
+            f"{answers[False]}, which does not.",
             expected="that all sources shard themselves, or none.",
             fix="the streams of one library, or without its splitting by rank.",
         )
-    return True in found
+    return True in answers
 
 
 def world_size_of(sampler: Any) -> int | None:

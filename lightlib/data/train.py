@@ -145,10 +145,10 @@ class TrainData:
         Raises:
             MisconfigurationException: An epoch is being read from a loader that keeps its own position.
         """
-        own = [source.given for source in self.sources if source.loader is source.given]
-        if own and self._iterator is not None and not self.exhausted:
+        unchanged = [source.given for source in self.sources if source.loader is source.given]
+        if unchanged and self._iterator is not None and not self.exhausted:
             raise MisconfigurationException(
-                f"The training data is read a second time within an epoch, from a {type(own[0]).__name__}.",
+                f"The training data is read a second time within an epoch, from a {type(unchanged[0]).__name__}.",
                 expected="a torch DataLoader, which can be read at two positions.",
                 fix="read it again at the end of training only.",
             )
@@ -252,9 +252,9 @@ class TrainData:
             states = [{**state, "pending": ()} for state in states]
         if self.loaded.is_single:
             return self.sources[0].begin_at(batch, 0, states[0])
-        known = self._saved_place(batch, saved)
-        self._place = place = known or Place(len(self.sources))
-        if known is None:  # the position in each loader is unknown: all are read again
+        saved_place = self._saved_place(batch, saved)
+        self._place = place = saved_place or Place(len(self.sources))
+        if saved_place is None:  # the position in each loader is unknown: all are read again
             states = [state and {**state, "loader": None, "pending": ()} for state in states]
         to_resume = set(range(len(self.sources)))
 
@@ -267,7 +267,7 @@ class TrainData:
 
         iterator = (item for item, _, _ in self.loaded.combined.read(begin, place))
         to_resume.clear()  # each loader that begins later begins at its start
-        if known is None and batch:
+        if saved_place is None and batch:
             next(islice(iterator, batch - 1, None), None)
         return iterator
 
@@ -275,9 +275,9 @@ class TrainData:
         """Return the position in each loader after so many batches of this epoch; None when it is unknown."""
         if self.loaded.is_single:
             return batches, (batches,), (0,)
-        known = next((counts for counts in self._place.last_two if counts[0] == batches), None)
-        place = self.loaded.combined.place_of(batches) if known is None else None
-        return place.now if place is not None else known
+        counts_there = next((counts for counts in self._place.last_two if counts[0] == batches), None)
+        place = self.loaded.combined.place_of(batches) if counts_there is None else None
+        return place.now if place is not None else counts_there
 
     def _drawn_ahead(self, counts: Counts | None) -> list[list[Any]]:
         """Return for each loader the indices that were drawn and not used, at a position in all of them."""

@@ -106,22 +106,22 @@ class TrainLoaders:
         self.loaders, self._share, self._limit = loaders, share, limit
         combined = combine(loaders, "max_size_cycle")
         self.is_single = len(combined.flattened) == 1 and combined.iterables is combined.flattened[0]
-        self.given = given = combined.flattened
+        self.given = user_loaders = combined.flattened
         if largest is not None:
-            given = [with_smaller_batches(loader, largest) for loader in given]
-        read = [resumable_loader(loader, sequential, share, number=i) for i, loader in enumerate(given, number)]
+            user_loaders = [with_smaller_batches(loader, largest) for loader in user_loaders]
+        read = [resumable_loader(loader, sequential, share, number=i) for i, loader in enumerate(user_loaders, number)]
         self.combined = combined.with_loaders(read)
-        shards = [_shards(loader, sequential, share, number=i) for i, loader in enumerate(given, number)]
+        shards = [_shards(loader, sequential, share, number=i) for i, loader in enumerate(user_loaders, number)]
         self.sources = [
-            Source(loader, users, converts, of) for loader, users, of in zip(read, given, shards, strict=True)
+            Source(loader, users, converts, of) for loader, users, of in zip(read, user_loaders, shards, strict=True)
         ]
-        warn_if_not_resumable(given)
+        warn_if_not_resumable(user_loaders)
         self.seed = torch.initial_seed()
         total = length(read[0]) if self.is_single else length(self.combined)
         if share is None:
             self.num_batches = limited(total, limit, "limit_train_batches", "training")
         else:
-            self.num_batches, self.seed = self._agreed_length(total, given, share)
+            self.num_batches, self.seed = self._agreed_length(total, user_loaders, share)
         self.promised = math.inf if math.inf in map(length, read) else total
         self.length_is_exact = all(map(is_length_exact, read)) and self.num_batches != math.inf
         self.agrees = share is not None and not self.length_is_exact and not all(map(is_sharded, read))
@@ -137,11 +137,11 @@ class TrainLoaders:
         stops = stops_at_length and self.length_is_exact and not self.is_stateful
         self.is_complete = self.is_single and self.num_batches == total and not stops
 
-    def _agreed_length(self, total: float, given: list[Any], share: DataShard) -> tuple[float, int]:
+    def _agreed_length(self, total: float, user_loaders: list[Any], share: DataShard) -> tuple[float, int]:
         """Return the number of batches and the seed of the first process."""
-        all_processes = share.gather((len(given), total, self.seed))
+        all_processes = share.gather((len(user_loaders), total, self.seed))
         refuse_other_loaders([number for number, *_ in all_processes], "training")
-        for shard, loader in zip(self.combined.flattened, given, strict=True):
+        for shard, loader in zip(self.combined.flattened, user_loaders, strict=True):
             if length(shard) == 0 and length(loader) > 0:
                 raise MisconfigurationException(
                     f"The training loader has {length(loader)} batches for {share.size} processes, which leaves none "
@@ -201,7 +201,8 @@ class TrainLoaders:
     def describe(self) -> dict[str, Any]:
         """Return a description of the data, as plain values, to compare with that of another run."""
         loaders = [
-            describe(given, length(read)) for given, read in zip(self.given, self.combined.flattened, strict=True)
+            describe(user_loader, length(read))
+            for user_loader, read in zip(self.given, self.combined.flattened, strict=True)
         ]
         batches = None if self.num_batches == math.inf else int(self.num_batches)
         return {"loaders": loaders, "batches": batches, "processes": self.size}
@@ -240,5 +241,5 @@ class TrainLoaders:
         return int(done + min(read[last] * then[last] // now[last], length(self.combined.flattened[last])))
 
     def stop_workers(self) -> None:
-        for read, given in zip(self.combined.flattened, self.given, strict=True):
-            stop_workers(read, given)
+        for read, user_loader in zip(self.combined.flattened, self.given, strict=True):
+            stop_workers(read, user_loader)

@@ -358,18 +358,18 @@ def differences(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[
     """Return the differences between two descriptions of the training data, one line each."""
     if then is None:
         return []
-    before, after, found = then["loaders"], now["loaders"], []
+    before, after, lines = then["loaders"], now["loaders"], []
     if len(before) != len(after):
         return [f"training loaders: {len(before)} then, {len(after)} now"]
     for number, (old, new) in enumerate(zip(before, after, strict=True)):
         of = f" of training loader {number}" if len(after) > 1 else " of the training loader"
         for name, words in _COMPARED.items():
             if old[name] != new[name]:
-                found.append(f"{words}{of}: {old[name]} then, {new[name]} now")
+                lines.append(f"{words}{of}: {old[name]} then, {new[name]} now")
         if then["processes"] == now["processes"] and old["batch_size"] != new["batch_size"]:
-            found.append(f"batch_size{of}: {old['batch_size']} then, {new['batch_size']} now")
+            lines.append(f"batch_size{of}: {old['batch_size']} then, {new['batch_size']} now")
         if old["workers"] != new["workers"] and new["sampler"] == SAMPLER_OF_STREAMS:
-            found.append(f"workers{of}, which share out its stream: {old['workers']} then, {new['workers']} now")
-    if not found and then["processes"] == now["processes"] and then["batches"] != now["batches"]:
-        found.append(f"training batches per epoch: {then['batches']} then, {now['batches']} now")
-    return found
+            lines.append(f"workers{of}, which share out its stream: {old['workers']} then, {new['workers']} now")
+    if not lines and then["processes"] == now["processes"] and then["batches"] != now["batches"]:
+        lines.append(f"training batches per epoch: {then['batches']} then, {now['batches']} now")
+    return lines

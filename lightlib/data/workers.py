@@ -115,12 +115,16 @@ class _Wrapped:
 
     def note(self) -> None:
         """Record the states of the data set's own generators, before workers get their copies."""
-        self.prints = {place: fingerprint(one) for place, one in generators_in({"dataset": self.inner}).items()}
+        self.prints = {
+            place: fingerprint(generator) for place, generator in generators_in({"dataset": self.inner}).items()
+        }
 
     def reseed(self, value: int) -> None:
         if self.calls is None:
-            own = generators_in({"dataset": self.inner})
-            self.calls = _global_generators() + [reseeding(one, self.prints.get(at, 0)) for at, one in own.items()]
+            generators = generators_in({"dataset": self.inner})
+            self.calls = _global_generators() + [
+                reseeding(generator, self.prints.get(at, 0)) for at, generator in generators.items()
+            ]
         for call in self.calls:
             call(value)
 
@@ -143,7 +147,7 @@ class Seeded(_Wrapped, Dataset[Any]):
 
     def __getitems__(self, given: Any) -> Any:
         if type(given) is not Placed:
-            return self.inner.__getitems__(given) if self.in_batches else [self.inner[one] for one in given]
+            return self.inner.__getitems__(given) if self.in_batches else [self.inner[index] for index in given]
         index, position, step = given.index, given.key + given.first * _STEP, given.stride * _STEP
         if self.in_batches:
             self.reseed(_mixed(position))

@@ -112,8 +112,8 @@ class TestTimeAugmentation(Callback):
             outputs = [output] if self.original else []
             for augment, undo in self._views:
                 augmented = augment(*args)
-                found = model(*(augmented if isinstance(augmented, tuple) else (augmented,)), **kwargs)
-                outputs.append(found if undo is None else undo(found))
+                prediction = model(*(augmented if isinstance(augmented, tuple) else (augmented,)), **kwargs)
+                outputs.append(prediction if undo is None else undo(prediction))
         finally:
             self._inside = False
         return self.merge(outputs) if callable(self.merge) else _merged(outputs, self.merge)
@@ -193,13 +193,13 @@ def _merged(outputs: list[Any], how: str) -> Any:
     return map_tensors(lambda _: next(each), outputs[0])
 
 
-def _checked_views(given: Any) -> list[tuple[Callable[..., Any], Callable[[Any], Any] | None]]:
-    if not isinstance(given, (list, tuple)):
+def _checked_views(argument: Any) -> list[tuple[Callable[..., Any], Callable[[Any], Any] | None]]:
+    if not isinstance(argument, (list, tuple)):
         expected = "a list of functions, or of pairs (augment, undo)"
-        raise wrong_type("TestTimeAugmentation", "augmentations", given, expected, fix=_FIX)
-    if not given:
-        raise wrong_value("TestTimeAugmentation", "augmentations", given, "at least one augmentation", fix=_FIX)
-    views = [each if isinstance(each, tuple) else (each, None) for each in given]
+        raise wrong_type("TestTimeAugmentation", "augmentations", argument, expected, fix=_FIX)
+    if not argument:
+        raise wrong_value("TestTimeAugmentation", "augmentations", argument, "at least one augmentation", fix=_FIX)
+    views = [each if isinstance(each, tuple) else (each, None) for each in argument]
     for view in views:
         if len(view) != 2 or not callable(view[0]) or not (view[1] is None or callable(view[1])):
             raise ArgumentTypeError(

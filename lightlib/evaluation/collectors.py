@@ -212,17 +212,17 @@ def collectors_of(metrics: Any, inputs: Inputs, owner: str = "MetricCallback") -
     items = [(None, metrics)] if single else _items(metrics, owner)
     if not items:
         raise MisconfigurationException(f"{owner} got no metric.", expected="one or several.", fix=_FIX)
-    found: list[MetricCollector] = []
-    for given, metric in items:
-        if isinstance(metric, Metric) and given is None:
-            found.append(ProcessMetricCollector(metric))
-        elif isinstance(metric, FunctionType | MethodType | partial) and given is None:
-            found.append(ProcessMetricCollector(FunctionMetric(metric, inputs)))
+    collectors: list[MetricCollector] = []
+    for key, metric in items:
+        if isinstance(metric, Metric) and key is None:
+            collectors.append(ProcessMetricCollector(metric))
+        elif isinstance(metric, FunctionType | MethodType | partial) and key is None:
+            collectors.append(ProcessMetricCollector(FunctionMetric(metric, inputs)))
         elif is_metric(metric):
-            found.append(TorchMetricCollector(str(given or name_of(metric)), metric, inputs))
+            collectors.append(TorchMetricCollector(str(key or name_of(metric)), metric, inputs))
         else:
-            raise _no_metric(metric, given, owner)
-    names = [collector.name for collector in found if isinstance(collector, TorchMetricCollector)]
+            raise _no_metric(metric, key, owner)
+    names = [collector.name for collector in collectors if isinstance(collector, TorchMetricCollector)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise MisconfigurationException(
@@ -230,7 +230,7 @@ def collectors_of(metrics: Any, inputs: Inputs, owner: str = "MetricCallback") -
             expected="a name for each.",
             fix=f"{owner}({{{twice + '_a'!r}: …, {twice + '_b'!r}: …}})",
         )
-    return found
+    return collectors
 
 
 def name_of(metric: Any) -> str:

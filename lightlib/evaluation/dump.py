@@ -192,9 +192,11 @@ class PredictionDump(Callback):
         gathered = dict(reversed(trainer.strategy.collectives.all_gather_object((self._place, counts))))
         if trainer.is_global_zero:
             shardings = [sharding for _, sharding in sharded_loaders(trainer, stage)]
-            known = shardings if len(gathered) == trainer.strategy.data_size else [Sharding() for _ in shardings]
+            known_shardings = (
+                shardings if len(gathered) == trainer.strategy.data_size else [Sharding() for _ in shardings]
+            )
             batches, endings = [gathered[place] for place in sorted(gathered)], list(endings_of(trainer))
-            DumpIndex(batches, known, endings).write(self.folder(stage))
+            DumpIndex(batches, known_shardings, endings).write(self.folder(stage))
         trainer.strategy.barrier()
 
     # hooks

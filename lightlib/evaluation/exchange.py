@@ -28,14 +28,14 @@ def from_rank_zero(
     is_rank_zero: bool, broadcast: Broadcast, compute: Callable[[], dict[str, float]]
 ) -> dict[str, float]:
     """Return the numbers that rank zero computes on every rank; an error there is one on every rank."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     error: Exception | None = None
     if is_rank_zero:
         try:
-            found = compute()
+            values = compute()
         except Exception as raised:  # noqa: BLE001  raised below, when other ranks know of it
             error = raised
-    found, failure = broadcast((found, None if error is None else f"{type(error).__name__}: {error}"))
+    values, failure = broadcast((values, None if error is None else f"{type(error).__name__}: {error}"))
     if error is not None:
         raise error
     if failure is not None:
@@ -44,7 +44,7 @@ def from_rank_zero(
             expected="numbers from rank 0.",
             fix="see the traceback of rank 0.",
         )
-    return found
+    return values
 
 
 def by_place(strategy: Strategy, state: Any, folder: str | os.PathLike[str] | None = None) -> list[Any]:
@@ -122,9 +122,9 @@ def read(path: str) -> Any:
         content = archive.load(path, "cpu", of_any_kind=True)
         return content[_VALUE]
     except (FileNotFoundError, KeyError) as error:
-        what = "is missing" if isinstance(error, FileNotFoundError) else "holds something else"
+        problem = "is missing" if isinstance(error, FileNotFoundError) else "holds something else"
         raise CheckpointError(
-            f"{path!r} {what}.", expected="all files of a dump, as it was written.", fix="write the dump again."
+            f"{path!r} {problem}.", expected="all files of a dump, as it was written.", fix="write the dump again."
         ) from error
 
 
@@ -133,10 +133,10 @@ def _put(file: Any, content: bytes) -> None:
 
 
 def _one_per_place(gathered: list[tuple[int, Any]]) -> list[Any]:
-    found: dict[int, Any] = {}
+    states_by_place: dict[int, Any] = {}
     for place, state in gathered:
-        found.setdefault(place, state)
-    return [found[place] for place in sorted(found)]
+        states_by_place.setdefault(place, state)
+    return [states_by_place[place] for place in sorted(states_by_place)]
 
 
 def _error_of(call: Callable[[], None]) -> str | None:
@@ -148,10 +148,10 @@ def _error_of(call: Callable[[], None]) -> str | None:
 
 
 def _agree(errors: list[str | None], verb: str) -> None:
-    found = next(((rank, error) for rank, error in enumerate(errors) if error is not None), None)
-    if found is not None:
+    failure = next(((rank, error) for rank, error in enumerate(errors) if error is not None), None)
+    if failure is not None:
         raise MisconfigurationException(
-            f"The results of rank {found[0]} could not be {verb}: {found[1]}",
+            f"The results of rank {failure[0]} could not be {verb}: {failure[1]}",
             expected="a folder that all ranks share, and tensors, numbers, strings and collections of them.",
             fix=_FIX,
         )

@@ -44,7 +44,11 @@ class FunctionMetric(Metric):
 
     def process(self, batch: Any, outputs: Any) -> None:
         pair = self._inputs(batch, outputs)
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(one, Tensor) for one in pair):
+        if (
+            not isinstance(pair, (tuple, list))
+            or len(pair) != 2
+            or not all(isinstance(tensor, Tensor) for tensor in pair)
+        ):
             raise MisconfigurationException(
                 f"MetricCallback with the function {self._name} got {shown(pair)} in place of predictions and targets.",
                 expected="two tensors with an entry for each sample.",

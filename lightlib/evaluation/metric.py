@@ -175,11 +175,11 @@ class Metric(ABC):
 
     def is_higher_better(self, name: str) -> bool | None:
         """Return whether more is better of a number with this name, prefix included; None if unknown."""
-        known = self.higher_is_better
-        if isinstance(known, Mapping):
-            return next((bool(better) for own, better in known.items() if self._named(own) == name), None)
+        directions = self.higher_is_better
+        if isinstance(directions, Mapping):
+            return next((bool(better) for key, better in directions.items() if self._named(key) == name), None)
         below_prefix = bool(self.prefix) and name.startswith(f"{self.prefix}/")
-        return bool(known) if known is not None and below_prefix else None
+        return bool(directions) if directions is not None and below_prefix else None
 
     def _named(self, name: str) -> str:
         return f"{self.prefix}/{name}" if self.prefix else name

@@ -96,19 +96,19 @@ class MetricCallback(Callback):
 
     def names(self, stage: str) -> list[str]:
         """Return the names of the metrics of torchmetrics in a stage, as they are logged; a `Metric` names its own."""
-        known = (
+        names = (
             getattr(collector, "name", type(getattr(collector, "metric", None)).__name__)
             for collector in self._templates
         )
-        return [self._start(stage) + name for name in known]
+        return [self._start(stage) + name for name in names]
 
     def higher_is_better(self, name: str) -> bool | None:
         """Return whether more is better of a number that this callback logs; None: unknown, or not logged by it."""
-        for known in (name, name.rpartition("/")[0]):  # which a loader's name may end
+        for candidate in (name, name.rpartition("/")[0]):  # which a loader's name may end
             for stage in self.stages:
                 start = self._start(stage)
-                for collector in self._templates if known.startswith(start) else ():
-                    better = collector.higher_is_better(known.removeprefix(start))
+                for collector in self._templates if candidate.startswith(start) else ():
+                    better = collector.higher_is_better(candidate.removeprefix(start))
                     if better is not None:
                         return bool(better)
         return None
@@ -141,7 +141,7 @@ class MetricCallback(Callback):
 
     def _begin(self, stage: str, trainer: Trainer, pl_module: Module) -> None:
         loaders, chosen = sharded_loaders(trainer, stage), self._chosen(trainer, stage)
-        read = [loader for loader, one in zip(loaders, chosen, strict=True) if one]
+        read = [loader for loader, is_chosen in zip(loaders, chosen, strict=True) if is_chosen]
         for collector in self._templates:
             collector.use_dataset(getattr(read[0][0], "dataset", None) if read else None)
         self._sharding[stage] = [sharding for _, sharding in loaders]
@@ -156,7 +156,7 @@ class MetricCallback(Callback):
                 report.PossibleUserWarning,
             )
         self._collectors[stage] = [
-            [template.fresh(pl_module.device) for template in self._templates if one] for one in chosen
+            [template.fresh(pl_module.device) for template in self._templates if is_chosen] for is_chosen in chosen
         ]
 
     def _update(self, stage: str, batch: Any, outputs: Any, loader: int = 0) -> None:
@@ -250,20 +250,22 @@ class MetricCallback(Callback):
 
 def _computed(trainer: Trainer, collectors: list[MetricCollector], sharding: Sharding) -> dict[str, float]:
     """Return the numbers of all ranks on every rank."""
-    strategy, found = trainer.strategy, dict[str, float]()
+    strategy, results = trainer.strategy, dict[str, float]()
     for collector in collectors:
         states = by_place(strategy, collector.state(), collector.folder)
-        known = sharding if len(states) == strategy.data_size else Sharding()  # else ranks share single samples as well
-        compute = partial(collector.values, states, known)
+        known_sharding = (
+            sharding if len(states) == strategy.data_size else Sharding()
+        )  # else ranks share single samples as well
+        compute = partial(collector.values, states, known_sharding)
         values = from_rank_zero(trainer.is_global_zero, strategy.broadcast, compute)
-        if twice := sorted(set(values) & set(found)):
+        if twice := sorted(set(values) & set(results)):
             raise MisconfigurationException(
                 f"MetricCallback: two metrics give the name {twice[0]!r}.",
                 expected="a name for each number.",
                 fix='Metric(prefix="…"), or a dict from names to metrics of torchmetrics.',
             )
-        found |= values
-    return found
+        results |= values
+    return results
 
 
 def _checked_loaders(loaders: Any, stages: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -57,13 +57,13 @@ def evaluate_offline(
     templates = collectors_of(metrics, inputs or preds_and_target, _OWNER)
     stage = _stage_in(os.fspath(path), stage)
     folder = filesystem.join(path, stage)
-    index, found = DumpIndex.read(folder), dict[str, float]()
+    index, results = DumpIndex.read(folder), dict[str, float]()
     for loader, (sharding, ending) in enumerate(zip(index.shardings, index.endings, strict=True)):
         states = [_states(folder, templates, loader, place, counts) for place, counts in enumerate(index.batches)]
         for number, template in enumerate(templates):
             values = template.values([of_rank[number] for of_rank in states], sharding)
-            found |= {f"{prefix.replace('{stage}', stage)}{name}{ending}": value for name, value in values.items()}
-    return found
+            results |= {f"{prefix.replace('{stage}', stage)}{name}{ending}": value for name, value in values.items()}
+    return results
 
 
 def _states(folder: str, templates: list[MetricCollector], loader: int, place: int, counts: list[int]) -> list[Any]:
@@ -76,16 +76,16 @@ def _states(folder: str, templates: list[MetricCollector], loader: int, place: i
     return [collector.state() for collector in collectors]
 
 
-def _stage_in(path: str, given: Stage | None) -> Stage:
-    if given is not None:
-        return check_word(_OWNER, "stage", given, STAGES, example="test")
-    found = [stage for stage in STAGES if filesystem.names_in(filesystem.join(path, stage))]
-    if len(found) == 1:
-        return found[0]
+def _stage_in(path: str, requested: Stage | None) -> Stage:
+    if requested is not None:
+        return check_word(_OWNER, "stage", requested, STAGES, example="test")
+    stages = [stage for stage in STAGES if filesystem.names_in(filesystem.join(path, stage))]
+    if len(stages) == 1:
+        return stages[0]
     raise MisconfigurationException(
-        f"{path!r} holds " + (f"dumps of {' and '.join(found)}." if found else "no dump."),
+        f"{path!r} holds " + (f"dumps of {' and '.join(stages)}." if stages else "no dump."),
         expected="the dump of one stage, or `stage`.",
-        fix=f"{_OWNER}({path!r}, …, stage={found[0]!r})"
-        if found
+        fix=f"{_OWNER}({path!r}, …, stage={stages[0]!r})"
+        if stages
         else f"trainer.test(…) with callbacks=[PredictionDump({path!r})]",
     )

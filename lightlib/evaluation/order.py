@@ -78,13 +78,13 @@ def sharded_loaders(trainer: Trainer, stage: str) -> list[tuple[Any, Sharding]]:
         assert data is not None, "called while training"
         loaders = [source.given for source in data.sources]  # perhaps with smaller batches
         together = len(loaders) > 1
-        given = trainer.train_dataloader
+        user_loaders = trainer.train_dataloader
     else:
-        given = getattr(trainer, f"{stage}_dataloaders")
-        combined = combine(given, "sequential")
+        user_loaders = getattr(trainer, f"{stage}_dataloaders")
+        combined = combine(user_loaders, "sequential")
         loaders, together = combined.flattened, combined.mode != "sequential" and len(combined.flattened) > 1
     if together:
-        return [(given, Sharding())]
+        return [(user_loaders, Sharding())]
     return [(loader, sharding_of(loader, stage == "train", shards)) for loader in loaders]
 
 
@@ -99,7 +99,7 @@ def chosen_loaders(trainer: Trainer, stage: str, owner: str, chosen: Sequence[st
     if data is None or (chosen is None and not data.names):
         return [True] * (1 if data is None else data.num_loaders)
     named = by_name(f"loaders of {owner}", dict.fromkeys(chosen or data.names, True), data.names, data.name, False)
-    return [one and read for one, read in zip(named, data.is_read, strict=True)]
+    return [is_named and read for is_named, read in zip(named, data.is_read, strict=True)]
 
 
 def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharding: Sharding) -> list[Any]:
@@ -125,9 +125,9 @@ def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharding: Sha
         ordered = [row[i] for i in range(longest) for row in rows if i < len(row)]
         return ordered[: sharding.num_samples]
     if repeated := sharding.num_repeated(size):
-        found = sum(len(batch) for part in parts for batch in part)
+        count = sum(len(batch) for part in parts for batch in part)
         raise MisconfigurationException(
-            f"{owner} has {found} results for {sharding.num_samples} samples, of which the sampler repeats {repeated}.",
+            f"{owner} has {count} results for {sharding.num_samples} samples, of which the sampler repeats {repeated}.",
             expected="one result for each sample, so that those of repeated samples can be dropped.",
             fix="self.results.append(…) once per sample; or, in an evaluation, a loader without DistributedSampler: "
             "lightlib shards it without repeats.",

@@ -98,14 +98,14 @@ class SampleVisualizer(Callback):
 
     def _images(self, batch: Any, outputs: Any) -> Tensor:
         if self.draw is None:
-            found: Any = next((tensor for tensor in tensors_in(batch) if tensor.ndim == 4), None)
+            images: Any = next((tensor for tensor in tensors_in(batch) if tensor.ndim == 4), None)
         else:
-            found = self.draw(batch, outputs)
-            if isinstance(found, (list, tuple)) and found and all(isinstance(image, Tensor) for image in found):
-                found = torch.stack(list(found[: self.num_samples]))
-        if isinstance(found, Tensor) and found.ndim == 4 and len(found):
-            return found[: self.num_samples].detach().cpu()
-        origin = "the batch has no such tensor" if self.draw is None else f"draw returned {shown(found)}"
+            images = self.draw(batch, outputs)
+            if isinstance(images, (list, tuple)) and images and all(isinstance(image, Tensor) for image in images):
+                images = torch.stack(list(images[: self.num_samples]))
+        if isinstance(images, Tensor) and images.ndim == 4 and len(images):
+            return images[: self.num_samples].detach().cpu()
+        origin = "the batch has no such tensor" if self.draw is None else f"draw returned {shown(images)}"
         raise MisconfigurationException(
             f"SampleVisualizer found no images: {origin}.",
             expected="a tensor (number, channels, height, width).",

@@ -133,7 +133,7 @@ def current() -> CurrentTrial:
 
 def is_trial() -> bool:
     """Whether this process belongs to a trial."""
-    return JOB in os.environ or any(one.is_of_experiment for one in _known)
+    return JOB in os.environ or any(trial.is_of_experiment for trial in _known)
 
 
 def messages_of(job: Job) -> Messages | None:

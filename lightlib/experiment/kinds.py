@@ -38,18 +38,18 @@ def parameter(key: str, given: Mapping[str, Any]) -> Parameter:
         fix = f"{key}: {Double.example}, or for a constant named type: {{type: {{type: const, val: {name}}}}}"
         raise UnknownNameError(f"type of hyperparameter {key!r}", name, KINDS, fix=fix, meant=meant)
     kind = KINDS[name]
-    known = {each.name: each for each in fields(kind)}
-    for one in given:
-        if one != "type" and one not in known:
+    fields_by_name = {each.name: each for each in fields(kind)}
+    for setting in given:
+        if setting != "type" and setting not in fields_by_name:
             fix = f"{key}: {kind.example}"
-            raise UnknownNameError(f"key of hyperparameter {key!r} (type {name})", one, known, fix=fix)
-    for each in known.values():
+            raise UnknownNameError(f"key of hyperparameter {key!r} (type {name})", setting, fields_by_name, fix=fix)
+    for each in fields_by_name.values():
         if not each.kw_only and each.name not in given:
             raise MisconfigurationException(
                 f"Hyperparameter {key!r} of type {name} has no {each.name}.",
                 expected=f"{each.name} in each hyperparameter of type {name}.",
                 fix=f"{key}: {kind.example}",
             )
-    made = kind(**{one: value for one, value in given.items() if one != "type"})
-    made.check(key)
-    return made
+    built = kind(**{setting: value for setting, value in given.items() if setting != "type"})
+    built.check(key)
+    return built

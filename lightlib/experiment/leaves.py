@@ -33,7 +33,7 @@ def leaves(tree: Mapping[Any, Any], above: str, where: Callable[[str], str]) -> 
     Raises:
         MisconfigurationException: A key or a value is wrong.
     """
-    for name, given in tree.items():
+    for name, value in tree.items():
         if not isinstance(name, str) or not all(name.split(".")):
             group = f" in {above.removesuffix('.')!r}" if above else ""
             raise ArgumentTypeError(
@@ -42,23 +42,23 @@ def leaves(tree: Mapping[Any, Any], above: str, where: Callable[[str], str]) -> 
                 fix="write a name; in YAML put quotes around numbers and around on, off, yes, no.",
             )
         key = f"{above}{name}"
-        if isinstance(given, Parameter):
-            given.check(key)
-            yield key, given
-        elif not isinstance(given, Mapping) or not given:
-            yield key, Const(given)
-        elif "type" in given and not isinstance(given["type"], (Mapping, Parameter)):
+        if isinstance(value, Parameter):
+            value.check(key)
+            yield key, value
+        elif not isinstance(value, Mapping) or not value:
+            yield key, Const(value)
+        elif "type" in value and not isinstance(value["type"], (Mapping, Parameter)):
             with placed(where(key)):
-                found = parameter(key, given)
-            yield key, found
-        elif "when" in given:
+                leaf = parameter(key, value)
+            yield key, leaf
+        elif "when" in value:
             raise MisconfigurationException(
-                f"{key!r} has `when` but no type: it groups {', '.join(map(repr, given))}.",
+                f"{key!r} has `when` but no type: it groups {', '.join(map(repr, value))}.",
                 expected="`when` within a hyperparameter, next to its type.",
                 fix=f"move `when` into each hyperparameter below {key!r}.",
             )
         else:
-            yield from leaves(given, f"{key}.", where)
+            yield from leaves(value, f"{key}.", where)
 
 
 def check_new(key: str, found: Mapping[str, Parameter]) -> None:

@@ -63,12 +63,12 @@ class Messages:
         except FileNotFoundError:
             return []
         self._read += len(complete) + len(end)
-        return [found for line in complete.splitlines() if (found := _parsed(line)) is not None]
+        return [message for line in complete.splitlines() if (message := _parsed(line)) is not None]
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        content = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and "kind" in found else None
+    return content if isinstance(content, dict) and "kind" in content else None

@@ -41,8 +41,11 @@ class Parameter(ABC):
             >>> Categorical(["sgd", "adam"]).plain()
             {'type': 'categorical', 'vals': ['sgd', 'adam']}
         """
-        given = ((one, getattr(self, one.name)) for one in fields(self))
-        return {"type": self.kind, **{one.name: value for one, value in given if not one.kw_only or value}}
+        values = ((declared, getattr(self, declared.name)) for declared in fields(self))
+        return {
+            "type": self.kind,
+            **{declared.name: value for declared, value in values if not declared.kw_only or value},
+        }
 
     @abstractmethod
     def check(self, key: str) -> None:
@@ -115,7 +118,7 @@ class Categorical(Parameter):
         return copy.deepcopy(self.vals[int(number)])
 
     def number(self, value: object) -> Number | None:
-        return next((index for index, one in enumerate(self.vals) if same(one, value)), None)
+        return next((index for index, candidate in enumerate(self.vals) if same(candidate, value)), None)
 
     def distribution(self) -> BaseDistribution:
         return distributions().CategoricalDistribution(range(len(self.vals)))  # type: ignore[no-any-return]

@@ -70,11 +70,11 @@ class _Range(Parameter):
     def number(self, value: object) -> Number | None:
         if not is_number(value) or not math.isfinite(value):
             return None
-        found = self._inverse(value)
+        number = self._inverse(value)
         if self.step is not None:
-            found = self._tick(round((found - self.minval) / self.step))
-        found = min(max(found, self.minval), self.maxval)
-        return found if math.isclose(self.value(found), value, rel_tol=1e-12) else None
+            number = self._tick(round((number - self.minval) / self.step))
+        number = min(max(number, self.minval), self.maxval)
+        return number if math.isclose(self.value(number), value, rel_tol=1e-12) else None
 
     def _inverse(self, value: Number) -> Number:
         """Return the number of a value, which may be out of range."""
@@ -267,9 +267,9 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _too_many(key: str, given: Parameter, count: int) -> MisconfigurationException:
+def _too_many(key: str, parameter: Parameter, count: int) -> MisconfigurationException:
     return MisconfigurationException(
-        f"The grid of hyperparameter {key!r} of type {given.kind} has {count:,} points.",
+        f"The grid of hyperparameter {key!r} of type {parameter.kind} has {count:,} points.",
         expected=f"at most {MOST_POINTS:,} points.",
         fix="set a count, a larger step, or use the searcher random.",
     )

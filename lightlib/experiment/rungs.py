@@ -50,7 +50,7 @@ class Rungs:
         if self._messages is not None:
             self._messages.send("rung", rung=rung, value=value)
         while not interrupted():
-            self._made |= {one["rung"]: one["action"] for one in self._decisions.new()}
+            self._made |= {message["rung"]: message["action"] for message in self._decisions.new()}
             if rung in self._made:
                 return self._made[rung]
             if os.getppid() != self._parent:

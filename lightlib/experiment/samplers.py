@@ -116,16 +116,16 @@ class Sampled:
         if self.batch is not None and not all(_is_known(snapshot, trial) for trial in range(start)):
             return None
         history = [self._frozen(snapshot, trial, trial < start) for trial in range(number)]
-        known: dict[str, Any] = {}  # attributes of the study
+        study_attributes: dict[str, Any] = {}  # attributes of the study
         for trial in range(number):
-            known |= snapshot.chains[trial][0].more.get(KEPT, {}).get("study", {})
-        tried = [self.space.values(one.params) for one in history] if self.skips else []
-        drawn, study = self._draw(number, 0, history, known)
+            study_attributes |= snapshot.chains[trial][0].more.get(KEPT, {}).get("study", {})
+        tried = [self.space.values(past_trial.params) for past_trial in history] if self.skips else []
+        drawn, study = self._draw(number, 0, history, study_attributes)
         for again in range(1, _TRIES):
             if self.space.values(drawn.params) not in tried:
                 break
             drawn, study = self._draw(number, again, history, study)
-        new = {key: value for key, value in study.items() if known.get(key) != value}
+        new = {key: value for key, value in study.items() if study_attributes.get(key) != value}
         kept = {"trial": drawn.system_attrs, "study": new}
         if self.space.values(drawn.params) in tried:
             drawn = self._random(number, tried) or drawn
@@ -183,7 +183,7 @@ class Sampled:
             state = _STATES.get(snapshot.state_of(trial), TrialState.FAIL)
             values = list(chain[-1].values) if state is TrialState.COMPLETE else None
             if len(self.directions) == 1:
-                reports = {step: value for one in chain for step, value in one.reports.items()}
+                reports = {step: value for attempt in chain for step, value in attempt.reports.items()}
         attributes = chain[0].more.get(KEPT, {}).get("trial", {})
         if self.name == "cmaes":
             check_optimizer(attributes)

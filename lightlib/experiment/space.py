@@ -67,21 +67,21 @@ class Space:
                 expected="a mapping of names to hyperparameters.",
                 fix="hyperparameters: {lr: {type: log, minval: -4, maxval: -1}}",
             )
-        found: dict[str, Parameter] = {}
-        for key, given in leaves(tree, "", where):
+        parameters: dict[str, Parameter] = {}
+        for key, leaf in leaves(tree, "", where):
             with placed(where(key)):
-                check_new(key, found)
-            found[key] = given
-        self.parameters = dict(sorted(found.items(), key=lambda item: item[0].split(".")))
-        for key, one in self.parameters.items():
+                check_new(key, parameters)
+            parameters[key] = leaf
+        self.parameters = dict(sorted(parameters.items(), key=lambda item: item[0].split(".")))
+        for key, parameter in self.parameters.items():
             with placed(where(key)):
-                self._check_when(key, one)
+                self._check_when(key, parameter)
         self._order = list(self._conditions_first())
 
     @property
     def searched(self) -> list[str]:
         """The keys of the hyperparameters that are not constants."""
-        return [key for key, one in self.parameters.items() if not isinstance(one, Const)]
+        return [key for key, parameter in self.parameters.items() if not isinstance(parameter, Const)]
 
     def sample(self, generator: random.Random) -> dict[str, Any]:
         """Return random values.
@@ -135,12 +135,14 @@ class Space:
         """Return the numbers of all points of the grid, in the order of `grid` and with its errors."""
         points: list[dict[str, tuple[int, Number]]] = [{}]
         for key in self._order:
-            one = self.parameters[key]
+            parameter = self.parameters[key]
             with placed(self._where(key)):
-                axis = list(enumerate(one.axis(key)))
+                axis = list(enumerate(parameter.axis(key)))
             extended = []
             for point in points:
-                active = self._is_active(one, {other: point[other][1] for other in one.when if other in point})
+                active = self._is_active(
+                    parameter, {other: point[other][1] for other in parameter.when if other in point}
+                )
                 extended += [{**point, key: number} for number in axis] if active else [point]
                 if len(extended) > MOST_POINTS:
                     raise _grid_too_large()
@@ -187,7 +189,7 @@ class Space:
             >>> space.numbers({"lr": 0.01}, rest={})
             {'lr': -2.0}
         """
-        found = dict(rest)
+        numbers = dict(rest)
         for key, value in values.items():
             if key not in self.parameters:
                 raise UnknownNameError("hyperparameter", key, self.parameters, fix="use a key of the file.")
@@ -198,14 +200,14 @@ class Space:
                     expected=f"a value of {self.parameters[key]}.",
                     fix="one of these values, or a larger space in the section hyperparameters.",
                 )
-            found[key] = number
-        for key in values.keys() - self.values(found).keys():
+            numbers[key] = number
+        for key in values.keys() - self.values(numbers).keys():
             raise MisconfigurationException(
                 f"Hyperparameter {key!r} has a value, and does not exist: its `when` is not met.",
                 expected=f"{self.parameters[key].when}.",
                 fix=f"no value for {key!r}.",
             )
-        return {key: found[key] for key in self.searched if key in found}
+        return {key: numbers[key] for key in self.searched if key in numbers}
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """Return Optuna's distributions of the numbers of `values`, for all searched keys.
@@ -226,20 +228,20 @@ class Space:
         """
         numbers: dict[str, Number] = {}
         for key in self._order:
-            one = self.parameters[key]
-            if isinstance(one, Const):
+            parameter = self.parameters[key]
+            if isinstance(parameter, Const):
                 numbers[key] = 0
-            elif self._is_active(one, numbers):
-                numbers[key] = _suggested(trial, key, one.distribution())
+            elif self._is_active(parameter, numbers):
+                numbers[key] = _suggested(trial, key, parameter.distribution())
         return self.values(numbers)
 
     def _active(self, numbers: Mapping[str, Number]) -> Iterator[tuple[str, Number]]:
         active: dict[str, Number] = {}
         for key in self._order:
-            one = self.parameters[key]
-            if not self._is_active(one, active):
+            parameter = self.parameters[key]
+            if not self._is_active(parameter, active):
                 continue
-            if key not in numbers and not isinstance(one, Const):
+            if key not in numbers and not isinstance(parameter, Const):
                 raise MisconfigurationException(
                     f"Hyperparameter {key!r} has no number; those with one are {', '.join(numbers) or 'none'}.",
                     expected="a number for each hyperparameter that is not constant and whose `when` is met.",
@@ -248,20 +250,20 @@ class Space:
             active[key] = numbers.get(key, 0)
             yield key, active[key]
 
-    def _is_active(self, one: Parameter, numbers: Mapping[str, Number]) -> bool:
+    def _is_active(self, parameter: Parameter, numbers: Mapping[str, Number]) -> bool:
         return all(
-            key in numbers and same(self.parameters[key].value(numbers[key]), wanted)
-            for key, wanted in one.when.items()
+            key in numbers and same(self.parameters[key].value(numbers[key]), value)
+            for key, value in parameter.when.items()
         )
 
-    def _check_when(self, key: str, one: Parameter) -> None:
-        if not isinstance(one.when, Mapping):
+    def _check_when(self, key: str, parameter: Parameter) -> None:
+        if not isinstance(parameter.when, Mapping):
             raise ArgumentTypeError(
-                f"`when` of hyperparameter {key!r} is {shown(one.when)}.",
+                f"`when` of hyperparameter {key!r} is {shown(parameter.when)}.",
                 expected="a mapping of other keys to their values.",
                 fix="when: {optimizer: sgd}",
             )
-        for other, wanted in one.when.items():
+        for other, value in parameter.when.items():
             if other not in self.parameters:
                 fix = "use the dotted key of a hyperparameter, from the top of `hyperparameters`."
                 raise UnknownNameError(f"key in `when` of hyperparameter {key!r}", other, self.parameters, fix=fix)
@@ -272,13 +274,13 @@ class Space:
                     expected="a hyperparameter with countable values: const, int or categorical.",
                     fix=f"make {other!r} categorical, or name another key.",
                 )
-            _check_possible(key, other, target, wanted)
+            _check_possible(key, other, target, value)
 
     def _conditions_first(self) -> Iterator[str]:
         """Yield all keys in their order, except that the keys in `when` come before those that depend on them."""
         waiting, done = dict(self.parameters), set[str]()
         while waiting:
-            ready = next((key for key, one in waiting.items() if done.issuperset(one.when)), None)
+            ready = next((key for key, parameter in waiting.items() if done.issuperset(parameter.when)), None)
             if ready is None:
                 keys = ", ".join(map(repr, waiting))
                 raise MisconfigurationException(
@@ -302,8 +304,8 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         *above, name = key.split(".")
         node = tree
-        for one in above:
-            node = node.setdefault(one, {})
+        for group in above:
+            node = node.setdefault(group, {})
         node[name] = value
     return tree
 
@@ -327,18 +329,18 @@ def _digest(experiment_seed: int, trial: int | str) -> bytes:
     return hashlib.sha256(f"{experiment_seed}/{trial}".encode()).digest()
 
 
-def _check_possible(key: str, other: str, target: Parameter, wanted: Any) -> None:
+def _check_possible(key: str, other: str, target: Parameter, condition: Any) -> None:
     if isinstance(target, Int):
-        possible = type(wanted) is int and target.contains(wanted)
-        known = f"{target.minval} to {target.maxval}" + (f" in steps of {target.step}" if target.step else "")
+        possible = type(condition) is int and target.contains(condition)
+        allowed = f"{target.minval} to {target.maxval}" + (f" in steps of {target.step}" if target.step else "")
     else:
         values = [target.value(number) for number in target.axis(other)]
-        possible = any(same(value, wanted) for value in values)
-        known = ", ".join(map(repr, values))
+        possible = any(same(value, condition) for value in values)
+        allowed = ", ".join(map(repr, values))
     if not possible:
         raise MisconfigurationException(
-            f"`when` of hyperparameter {key!r} is never met: {other!r} is never {shown(wanted)}.",
-            expected=f"a value of {other!r}: {known}.",
+            f"`when` of hyperparameter {key!r} is never met: {other!r} is never {shown(condition)}.",
+            expected=f"a value of {other!r}: {allowed}.",
             fix="write one of these values, or add yours to the other hyperparameter.",
         )
 

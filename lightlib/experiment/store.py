@@ -112,15 +112,15 @@ class Store:
         """Return the checkpoints that exist, in their order; each folder of a store is listed once."""
         listed: dict[str, list[str]] = {}
         there: list[Location] = []
-        for one in found:
-            if isinstance(one, Path):
-                there += [one] if one.exists() else []
+        for path in found:
+            if isinstance(path, Path):
+                there += [path] if path.exists() else []
                 continue
-            above, _, name = one.rpartition("/")
+            above, _, name = path.rpartition("/")
             if above not in listed:
                 with self._reached():
                     listed[above] = filesystem.names_in(above)
-            there += [one] if name in listed[above] else []
+            there += [path] if name in listed[above] else []
         return there
 
     def remove(self, checkpoint: Location) -> None:
@@ -225,11 +225,11 @@ def _check_folder(config: ExperimentConfig, top: str, key: str, contained: bool)
         place.refuse(
             f"is {base!r}, which {problem}.", "the absolute path of a folder that each machine has.", "create it."
         )
-    for one in config.bind_mounts if contained else ():
-        inside = os.path.normpath(one.container_path)
-        if inside in (top, *map(str, Path(top).parents)) and inside != os.path.normpath(one.host_path):
+    for mount in config.bind_mounts if contained else ():
+        inside = os.path.normpath(mount.container_path)
+        if inside in (top, *map(str, Path(top).parents)) and inside != os.path.normpath(mount.host_path):
             place.refuse(
-                f"is {base!r}, where containers have the folder {one.host_path!r} of bind_mounts.",
+                f"is {base!r}, where containers have the folder {mount.host_path!r} of bind_mounts.",
                 "a folder with the same path on the machine, where its worker finds the checkpoints.",
                 "checkpoint_storage: {type: shared_fs, host_path: …}, which containers get at its own path.",
             )
@@ -237,11 +237,11 @@ def _check_folder(config: ExperimentConfig, top: str, key: str, contained: bool)
 
 def _address(storage: CheckpointStorage) -> str:
     """Return the folder or URL of a store; from now on this process opens it with its keys."""
-    found = storage.location or ""
-    if not filesystem.is_remote(found):
-        return os.path.normpath(filesystem.local_path(found))
-    remember(found, storage.options())
-    return found
+    address = storage.location or ""
+    if not filesystem.is_remote(address):
+        return os.path.normpath(filesystem.local_path(address))
+    remember(address, storage.options())
+    return address
 
 
 def _shown(error: BaseException, storage: CheckpointStorage) -> str:

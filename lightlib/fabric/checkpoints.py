@@ -73,8 +73,8 @@ def save(
 def _state_of(value: Any, sharded: bool, strategy: Strategy) -> tuple[str, Any]:
     """Return the part of a checkpoint to which a value of the user's belongs, and its state."""
     if isinstance(value, FabricModule):
-        own = vars(value)["_placement"].strategy
-        return "state_dict", own.sharded_module_state() if sharded else own.module_state()
+        placed = vars(value)["_placement"].strategy
+        return "state_dict", placed.sharded_module_state() if sharded else placed.module_state()
     if type(value) is FabricOptimizer:
         if sharded and not value.is_plain:
             return "optimizer_states", value.placements[0].strategy.sharded_optimizer_state(value.optimizer)
@@ -89,11 +89,13 @@ def _state_of(value: Any, sharded: bool, strategy: Strategy) -> tuple[str, Any]:
 
 def _without_names(state: dict[str, Any], optimizer: FabricOptimizer) -> tuple[dict[str, Any], list[list[str]]]:
     """Return the state in torch's form, and the names of the parameters of each group."""
-    own = [] if optimizer.is_plain else optimizer.placements[0].strategy.parameter_names(optimizer.optimizer)
+    parameter_names = (
+        [] if optimizer.is_plain else optimizer.placements[0].strategy.parameter_names(optimizer.optimizer)
+    )
     groups = state.get("param_groups", [])
-    held = [group.get("param_names", names) for group, names in zip(groups, own, strict=False)]
+    names_by_group = [group.get("param_names", names) for group, names in zip(groups, parameter_names, strict=False)]
     plain = [{key: value for key, value in group.items() if key != "param_names"} for group in groups]
-    return ({**state, "param_groups": plain} if groups else state), held
+    return ({**state, "param_groups": plain} if groups else state), names_by_group
 
 
 def _to_resume(placed: PlacedObjects, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def _to_resume(placed: PlacedObjects, state: Mapping[str, Any]) -> dict[str, Any
     modules = {key: vars(value)["_placement"].strategy for key, value in state.items() if _is_module(value)}
     entry["strategies"] = {key: saved for key, strategy in modules.items() if (saved := strategy.state_dict())}
     local: dict[str, Any] = {"place": placed.strategy.data_place}
-    local["buffers"] = {key: found for key, strategy in modules.items() if (found := strategy.own_buffers())}
+    local["buffers"] = {key: buffers for key, strategy in modules.items() if (buffers := strategy.own_buffers())}
     if any(isinstance(value, FabricLoader) for value in state.values()):
         local["rng"] = {**rng_state(), **placed.strategy.accelerator.rng_state()}
     entry["ranks"] = placed.strategy.collectives.all_gather_object(local)
@@ -188,7 +190,7 @@ def _read(placed: PlacedObjects, path: Any, weights_only: bool | None) -> dict[s
     except CheckpointError as raised:
         error = raised.with_traceback(None)
     errors = placed.strategy.collectives.all_gather_object(error)
-    first = next((one for one in errors if one is not None), None)
+    first = next((failure for failure in errors if failure is not None), None)
     if first is not None:
         raise first
     return content
@@ -232,11 +234,14 @@ def _load_tensors(target: Any, saved: Any, strict: bool, names: list[list[str]] 
         strategy.load_module_state(saved if strategy.reads_parts else read_tensors(saved), strict)
     elif type(target) is FabricOptimizer:
         strategy = target.placements[0].strategy
-        given = saved if strategy.reads_parts and not target.is_plain else read_tensors(saved)
+        tensors = saved if strategy.reads_parts and not target.is_plain else read_tensors(saved)
         if names and strategy.reads_parts and not target.is_plain:
-            groups = [{**g, "param_names": own} for g, own in zip(given["param_groups"], names, strict=False)]
-            given = {**given, "param_groups": groups}
-        target.load_state_dict(given)
+            groups = [
+                {**g, "param_names": param_names}
+                for g, param_names in zip(tensors["param_groups"], names, strict=False)
+            ]
+            tensors = {**tensors, "param_groups": groups}
+        target.load_state_dict(tensors)
     elif isinstance(target, nn.Module):
         target.load_state_dict(read_tensors(saved), strict=strict)
     else:
@@ -258,13 +263,13 @@ def _resume(placed: PlacedObjects, state: Mapping[str, Any], entry: Mapping[str,
         scaler.load_state_dict(entry["scaler"])
     ranks, strategy = entry.get("ranks") or [], placed.strategy
     places = strategy.collectives.all_gather_object(strategy.data_place)
-    same = places == [one["place"] for one in ranks]
+    same = places == [rank_state["place"] for rank_state in ranks]
     local: dict[str, Any] = ranks[strategy.global_rank if strategy.world_size > 1 else 0] if same else {}
     for key, value in state.items():
         if _is_module(value):
-            own = vars(value)["_placement"].strategy
-            own.load_state_dict(entry.get("strategies", {}).get(key, {}))
-            own.load_own_buffers(local.get("buffers", {}).get(key, {}))
+            strategy_of_module = vars(value)["_placement"].strategy
+            strategy_of_module.load_state_dict(entry.get("strategies", {}).get(key, {}))
+            strategy_of_module.load_own_buffers(local.get("buffers", {}).get(key, {}))
     if not any(isinstance(value, FabricLoader) for value in state.values()):
         return
     if "rng" in local:

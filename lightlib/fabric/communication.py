@@ -51,18 +51,18 @@ def as_tensors(call: str, data: Any, device: torch.device) -> Any:
     Raises:
         ArgumentTypeError: It holds neither tensors nor numbers.
     """
-    found = []
+    tensors = []
 
     def convert(value: Any) -> Any:
         if isinstance(value, (bool, int, float)):
             value = torch.tensor(value, device=device)
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
             return value
         return map_children(convert, value)
 
     converted = convert(data)
-    if not found:
+    if not tensors:
         raise ArgumentTypeError(
             f"fabric.{call} got {shown(data)}, which holds no tensor and no number.",
             expected="a tensor, a number, or a collection of them.",

@@ -52,7 +52,7 @@ class DataParallelStrategy(SingleDeviceStrategy):
                 fix="derive from lightning.fabric.strategies.Strategy and return nn.DataParallel in `setup_module`.",
             )
         arguments: dict[str, Any] = {} if accelerator is None else {"accelerator": accelerator}
-        if plugins := [one for one in (checkpoint_io, precision) if one is not None]:
+        if plugins := [plugin for plugin in (checkpoint_io, precision) if plugin is not None]:
             arguments["plugins"] = plugins
         if parallel_devices is not None:
             indices = [device.index for device in parallel_devices]

@@ -53,15 +53,15 @@ def callbacks_of(given: Any) -> list[Any]:
     Raises:
         ArgumentTypeError: One is a class.
     """
-    found = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
-    for callback in found:
+    callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+    for callback in callbacks:
         if isinstance(callback, type):
             raise ArgumentTypeError(
                 f"callbacks holds {shown(callback)}.",
                 expected="instances: objects of any type with methods that fabric.call calls.",
                 fix=f"Fabric(callbacks=[{callback.__name__}()])",
             )
-    return found
+    return callbacks
 
 
 def calls_of(

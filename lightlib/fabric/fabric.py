@@ -98,8 +98,8 @@ class Fabric:
         self.strategy: Strategy = setup.strategy_of(data_parallel.named(strategy, self.accelerator), environment)
         refuse_pipelines(self.strategy)
         copies = StrategyCopies(self.strategy)
-        found = setup.precision_of(setup.plugins_of(plugins, precision))
-        self.strategy.use(self.accelerator, list(self.devices), found, environment)
+        chosen_precision = setup.precision_of(setup.plugins_of(plugins, precision))
+        self.strategy.use(self.accelerator, list(self.devices), chosen_precision, environment)
         setup.attach_plugins(plugins, self.strategy)
         own_loop = self.strategy.extension.own_loop
         self._strategy_calls = FabricCalls() if own_loop is None else own_loop(self)
@@ -276,9 +276,9 @@ class Fabric:
             >>> [name for name, _ in model.named_parameters()]
             ['weight', 'bias']
         """
-        given = module, optimizers, scheduler
+        originals = module, optimizers, scheduler
         self._ready("setup")
-        wrapped, stepped, scheduler = self._placed.set_up("setup", given, move_to_device, _reapply_compile)
+        wrapped, stepped, scheduler = self._placed.set_up("setup", originals, move_to_device, _reapply_compile)
         self.call("on_after_setup", fabric=self, module=wrapped)
         if not optimizers:
             return wrapped
@@ -510,8 +510,8 @@ class Fabric:
             {'loss': tensor(0.5000)}
         """
         self._ready("all_gather")
-        given = as_tensors("all_gather", data, self.device)
-        return map_tensors(lambda tensor: self.strategy.all_gather(tensor, group, sync_grads), given)
+        tensors = as_tensors("all_gather", data, self.device)
+        return map_tensors(lambda tensor: self.strategy.all_gather(tensor, group, sync_grads), tensors)
 
     def all_reduce(self, data: Any, group: Any = None, reduce_op: Reduction | None = "mean") -> Any:
         """Return the values reduced over all processes, the same on each.
@@ -529,9 +529,9 @@ class Fabric:
             tensor([1., 2.])
         """
         self._ready("all_reduce")
-        given, how = as_tensors("all_reduce", data, self.device), str(reduce_op or "sum")
+        tensors, how = as_tensors("all_reduce", data, self.device), str(reduce_op or "sum")
         reduce = self._strategy_calls.all_reduce or self.strategy.reduce
-        return map_tensors(lambda tensor: reduce(tensor, group, how), given)
+        return map_tensors(lambda tensor: reduce(tensor, group, how), tensors)
 
     @contextmanager
     def rank_zero_first(self, local: bool = False) -> Iterator[None]:

@@ -29,16 +29,16 @@ def checked_arguments(init: Init) -> Init:
     return cast("Init", checked)
 
 
-def _refuse_conflict(given: Mapping[str, Any]) -> None:
+def _refuse_conflict(arguments: Mapping[str, Any]) -> None:
     """Refuse an argument that `lightlib fabric run` has set to another value."""
     if os.environ.get(LAUNCHED_BY_COMMAND) != "1":
         return
     for name in OPTIONS:
         value = os.environ.get(f"LIGHTLIB_{name.upper()}")
-        if name in given and value is not None and str(given[name]) not in (value, "auto"):
+        if name in arguments and value is not None and str(arguments[name]) not in (value, "auto"):
             option = f"--{name.replace('_', '-')}"
             raise MisconfigurationException(
-                f"The script has Fabric({name}={given[name]!r}), and `lightlib fabric run` got {option}={value}.",
+                f"The script has Fabric({name}={arguments[name]!r}), and `lightlib fabric run` got {option}={value}.",
                 expected="one of the two.",
                 fix=f"leave {name} out in the script, or {option} on the command line.",
             )

@@ -38,7 +38,7 @@ def backward(
     elif len(placements) == 1:
         by = placements[0].by
     else:
-        by = next((one.by for one in placements if one.by is not None), None)
+        by = next((placement.by for placement in placements if placement.by is not None), None)
         if by is not None:
             raise needs_model(len(placements), placements[0].strategy)
     if scaler is not None:

@@ -110,11 +110,11 @@ class FabricLoader:
         Raises:
             CheckpointError: It is not the state of such a loader.
         """
-        given: Any = state_dict
-        data = given.get("data") if isinstance(given, Mapping) else None
-        if not isinstance(data, Mapping) or "batches" not in data or not isinstance(given.get("epoch"), int):
+        saved: Any = state_dict
+        data = saved.get("data") if isinstance(saved, Mapping) else None
+        if not isinstance(data, Mapping) or "batches" not in data or not isinstance(saved.get("epoch"), int):
             raise CheckpointError(
-                f"The state of a {type(self.loader).__name__} is {shown(given)}.",
+                f"The state of a {type(self.loader).__name__} is {shown(saved)}.",
                 expected=f"what `state_dict` of a loader that a Fabric has set up returned: {', '.join(_KEYS)}.",
                 fix="load the entry of the checkpoint under which the loader was saved.",
             )
@@ -122,7 +122,7 @@ class FabricLoader:
             self._data.end_epoch()
             self._open = False
         self._passes += 1
-        self.epoch = given["epoch"]
+        self.epoch = saved["epoch"]
         self._start = self._data.load_state_dict(dict(data))
 
     def __getattr__(self, name: str) -> Any:

@@ -56,8 +56,8 @@ class ModuleTrainer:
 
     def for_user(self, use_pl_optimizer: bool) -> Any:
         """Return the optimizer of the module or the list of them; see `Module.optimizers`."""
-        found = [optimizer if use_pl_optimizer else optimizer.optimizer for optimizer in self._optimizers]
-        return found[0] if len(found) == 1 else found
+        optimizers = [optimizer if use_pl_optimizer else optimizer.optimizer for optimizer in self._optimizers]
+        return optimizers[0] if len(optimizers) == 1 else optimizers
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Compute gradients; see `Fabric.backward`."""
@@ -75,7 +75,7 @@ class ModuleTrainer:
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the Fabric: `strategy`, `global_rank`, `print`, …."""
         if name.startswith("_") or not hasattr(self.fabric, name):
-            public = [one for one in dir(self.fabric) if not one.startswith("_")]
+            public = [attribute for attribute in dir(self.fabric) if not attribute.startswith("_")]
             raise AttributeError(
                 f"self.trainer.{name} was read in a module that a Fabric has set up: there is no Trainer."
                 f"\n  Expected: an attribute of the Fabric.{nearest(name, public)}"

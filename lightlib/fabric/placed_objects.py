@@ -84,7 +84,10 @@ class PlacedObjects:
                 self._attach(module, wrapped, placement)
             if BypassGuard.is_needed(placement):
                 module.register_forward_pre_hook(BypassGuard(placement))
-            stepped = [self._wrap(group.optimizer, one) for group, one in zip(groups, replacements, strict=True)]
+            stepped = [
+                self._wrap(group.optimizer, replacement)
+                for group, replacement in zip(groups, replacements, strict=True)
+            ]
             for group, optimizer in zip(groups, stepped, strict=True):
                 group.restore_state(optimizer)
         return wrapped, stepped, scheduler
@@ -93,24 +96,24 @@ class PlacedObjects:
         self, module: nn.Module, groups: list[_Groups], scheduler: Any
     ) -> tuple[Placement, list[Optimizer | None], Any]:
         """Place a module; the user's strategy may replace the called object, its optimizers and the schedule."""
-        by, made = self._strategy_calls, []
+        by, placements = self._strategy_calls, []
 
         def place() -> Placement:
             if by.strategy is not None:
                 strategy = by.strategy()
             else:
                 strategy = self._copies.strategy_like(self.strategy) if self.placements else self.strategy
-            made.append(Placement(strategy, module, trains=not isinstance(strategy, DeepSpeedStrategy)))
-            self.placements.append(made[0])
+            placements.append(Placement(strategy, module, trains=not isinstance(strategy, DeepSpeedStrategy)))
+            self.placements.append(placements[0])
             for group in groups:
                 group.point_to_placed_parameters()
-            return made[0]
+            return placements[0]
 
         if by.set_up is None:
             return place(), [None] * len(groups), scheduler
         called, stepped, scheduler = by.set_up(module, [group.optimizer for group in groups], scheduler, place)
-        made[0].call_through(called)
-        return made[0], stepped, scheduler
+        placements[0].call_through(called)
+        return placements[0], stepped, scheduler
 
     def _attach(self, module: Module, wrapped: FabricModule, placement: Placement) -> None:
         """Let `call` call the hooks of a module of lightlib, and let its methods use this Fabric."""
@@ -144,13 +147,17 @@ class PlacedObjects:
                 raise of_another_module("setup_optimizers", optimizer, strange)
         with owned_by(OWNER):
             by = self._strategy_calls.set_up_optimizer
-            return tuple(self._wrap(one, None if by is None else by(one)) for one in optimizers)
+            return tuple(self._wrap(optimizer, None if by is None else by(optimizer)) for optimizer in optimizers)
 
     def _check_optimizers(self, call: str, optimizers: tuple[Any, ...]) -> None:
         for number, optimizer in enumerate(optimizers):
             check_optimizer(call, optimizer)
             again = any(optimizer is other for other in optimizers[:number])
-            if again or type(optimizer) is FabricOptimizer or any(optimizer is one.user for one in self.optimizers):
+            if (
+                again
+                or type(optimizer) is FabricOptimizer
+                or any(optimizer is wrapped.user for wrapped in self.optimizers)
+            ):
                 raise twice(call, "optimizer")
 
     @property
@@ -159,12 +166,14 @@ class PlacedObjects:
         return [optimizer for placement in self.placements for optimizer in placement.optimizers]
 
     def _placement_of(self, parameter: nn.Parameter) -> Placement | None:
-        return next((p for p in self.placements if any(parameter is one for one in p.module.parameters())), None)
+        return next(
+            (p for p in self.placements if any(parameter is candidate for candidate in p.module.parameters())), None
+        )
 
     def placements_of(self, optimizer: Optimizer) -> list[Placement]:
         """Return the placements of the modules that have the parameters of an optimizer."""
-        found = [self._placement_of(parameter) for parameter in _parameters(optimizer)]
-        return [p for p in self.placements if p in found]
+        holders = [self._placement_of(parameter) for parameter in _parameters(optimizer)]
+        return [p for p in self.placements if p in holders]
 
     def _wrap(self, optimizer: Optimizer, replacement: Any = None) -> FabricOptimizer:
         """Wrap an optimizer; `replacement` is the one that the user's strategy steps in place of it."""
@@ -175,8 +184,8 @@ class PlacedObjects:
         strategy = placements[0].strategy
         replacement = strategy.optimizer(optimizer) if replacement is None else replacement
         scaler = self._scaler_for(replacement, strategy)
-        given = {"strategy": strategy, "optimizer": replacement}
-        hooks = calls_of(self._fabric.callbacks, "on_after_optimizer_step", (), given)
+        arguments = {"strategy": strategy, "optimizer": replacement}
+        hooks = calls_of(self._fabric.callbacks, "on_after_optimizer_step", (), arguments)
         wrapped = FabricOptimizer(optimizer, replacement, placements, scaler, hooks, self._strategy_calls.step)
         placements[0].add(wrapped)
         return wrapped
@@ -190,7 +199,7 @@ class PlacedObjects:
             if self.scaler is not None:
                 grad_scaler = self.scaler.grad_scaler
                 self.scaler.unscale_by(
-                    lambda one: strategy.unscale(grad_scaler, one), empty=strategy.divides_parameters
+                    lambda wrapped: strategy.unscale(grad_scaler, wrapped), empty=strategy.divides_parameters
                 )
         if self.scaler is not None:
             self.scaler.check(optimizer)

@@ -38,10 +38,10 @@ class StrategyCopies:
         """
         if self._strategy is None:
             raise no_second_strategy(connected, self._error) from self._error
-        made = copy.deepcopy(self._strategy)
-        made.use(connected.accelerator, list(connected.devices), connected.precision, connected.environment)
-        made.setup_environment()
-        return made
+        strategy = copy.deepcopy(self._strategy)
+        strategy.use(connected.accelerator, list(connected.devices), connected.precision, connected.environment)
+        strategy.setup_environment()
+        return strategy
 
 
 class Placement:

@@ -64,11 +64,11 @@ def check_argument(call: str, value: Any, kind: type, fix: str) -> None:
         ArgumentTypeError: It is not.
     """
     if not isinstance(value, kind):
-        made = f"{value.__name__}(…)" if isinstance(value, type) and issubclass(value, kind) else ""
+        instance = f"{value.__name__}(…)" if isinstance(value, type) and issubclass(value, kind) else ""
         raise ArgumentTypeError(
             f"fabric.{call} got {shown(value)}.",
             expected=f"an instance of {kind.__module__.split('.')[0]}'s {kind.__name__}.",
-            fix=f"pass an instance: {made}" if made else fix,
+            fix=f"pass an instance: {instance}" if instance else fix,
         )
 
 

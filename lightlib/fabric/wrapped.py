@@ -71,21 +71,21 @@ class FabricModule(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's forward on the strategy. Floating outputs have torch's default dtype."""
-        own = self.__dict__
-        return self._through_strategy(own["_called"], args, kwargs)
+        attributes = self.__dict__
+        return self._through_strategy(attributes["_called"], args, kwargs)
 
     def _through_strategy(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        own = self.__dict__
-        if own["_convert_input"] is not None:
-            args, kwargs = own["_convert_input"](args, kwargs)
-        placement = own["_placement"]
+        attributes = self.__dict__
+        if attributes["_convert_input"] is not None:
+            args, kwargs = attributes["_convert_input"](args, kwargs)
+        placement = attributes["_placement"]
         run = placement.train if torch.is_grad_enabled() and placement.trains else placement.evaluate
         try:
             output = run(method, args, kwargs)
         except (RuntimeError, ValueError) as error:
-            explain_dtypes(error, self.module, (args, kwargs), own["_convert_input"] is not None, "Fabric")
+            explain_dtypes(error, self.module, (args, kwargs), attributes["_convert_input"] is not None, "Fabric")
             raise
-        return output if own["_convert_output"] is None else own["_convert_output"](output)
+        return output if attributes["_convert_output"] is None else attributes["_convert_output"](output)
 
     def _call_marked(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if vars(self)["_placement"].called is self.module:
@@ -93,11 +93,11 @@ class FabricModule(nn.Module):
         user: Any = self.module  # the strategy's wrapper calls its forward, which stands for the method once
         forward, had = user.forward, "forward" in vars(user)
 
-        def once(*given: Any, **named: Any) -> Any:
+        def once(*arguments: Any, **named: Any) -> Any:
             user.__dict__.pop("forward")
             if had:
                 user.__dict__["forward"] = forward
-            return method(*given, **named)
+            return method(*arguments, **named)
 
         user.__dict__["forward"] = once
         return self._through_strategy(vars(self)["_called"], args, kwargs)
@@ -127,9 +127,9 @@ class FabricModule(nn.Module):
         check_type("mark_forward_method", "method", method, types, expected, "'training_step'")
         name = method if isinstance(method, str) else method.__name__
         if name == "forward" or not isinstance(getattr(self.module, name, None), MethodType):
-            what = "runs on the strategy anyway" if name == "forward" else f"is no method of {kind}"
+            reason = "runs on the strategy anyway" if name == "forward" else f"is no method of {kind}"
             raise MisconfigurationException(
-                f"mark_forward_method got {name!r}, which {what}.",
+                f"mark_forward_method got {name!r}, which {reason}.",
                 expected=f"the name of another method of {kind}.",
                 fix="correct the name, or leave the call out.",
             )
@@ -157,15 +157,19 @@ class FabricModule(nn.Module):
         return self.module.extra_repr()
 
     def __getattr__(self, name: str) -> Any:
-        own = self.__dict__
-        if "_marked" in own and name in own["_marked"]:
-            return partial(self._call_marked, getattr(own["_user"], name))
-        if "_user" not in own:
+        attributes = self.__dict__
+        if "_marked" in attributes and name in attributes["_marked"]:
+            return partial(self._call_marked, getattr(attributes["_user"], name))
+        if "_user" not in attributes:
             raise AttributeError(name)
-        if name in ("device", "dtype") and not hasattr(own["_user"], name):
-            return _place_or_dtype(own["_user"], name)
-        value = getattr(own["_user"], name)
-        if inspect.ismethod(value) and value.__self__ is own["_user"] and _is_distributed(own["_placement"]):
+        if name in ("device", "dtype") and not hasattr(attributes["_user"], name):
+            return _place_or_dtype(attributes["_user"], name)
+        value = getattr(attributes["_user"], name)
+        if (
+            inspect.ismethod(value)
+            and value.__self__ is attributes["_user"]
+            and _is_distributed(attributes["_placement"])
+        ):
             return partial(_call_outside, self, name, value)
         return value
 

@@ -69,7 +69,7 @@ python train.py'
     ) -> None:
         super().__init__()
         _check_text(image=image)
-        _check_text(**{name: one for name, one in {"address": address, "gpus": gpus}.items() if one is not None})
+        _check_text(**{name: text for name, text in {"address": address, "gpus": gpus}.items() if text is not None})
         for name, number, most in (("num_nodes", num_nodes, 2**20), ("port", port, 65535)):
             check_int("ContainerLauncher", name, number, 1)
             check_number("ContainerLauncher", name, number, least=1, most=most)
@@ -140,9 +140,9 @@ python train.py'
         return subprocess.run(command, check=False).returncode  # noqa: S603  the user's program
 
     def _env(self, node_rank: int) -> list[tuple[str, str | None]]:
-        given = {} if self.address is None else {"MASTER_ADDR": self.address, "MASTER_PORT": str(self.port)}
+        address = {} if self.address is None else {"MASTER_ADDR": self.address, "MASTER_PORT": str(self.port)}
         several = {"NODE_RANK": str(node_rank)} if self.num_nodes > 1 else {}
-        return [*{**given, **several, **self.env}.items()]
+        return [*{**address, **several, **self.env}.items()]
 
     def _folders(self) -> list[str]:
         if self.mounts is None:
@@ -151,7 +151,7 @@ python train.py'
         return [f"--mount=type=bind,source={source},target={target}" for source, target in self.mounts.items()]
 
 
-def _check_text(**given: Any) -> None:
-    for name, value in given.items():
+def _check_text(**options: Any) -> None:
+    for name, value in options.items():
         if not isinstance(value, str) or not value:
             raise wrong_type("ContainerLauncher", name, value, "a text", "'…'")

@@ -111,6 +111,6 @@ class BackgroundCalls:
 
 
 def _wait_at_exit(calls: weakref.ref[BackgroundCalls]) -> None:
-    found = calls()
-    if found is not None:
-        found.wait(_PATIENCE_AT_EXIT)
+    waiting = calls()
+    if waiting is not None:
+        waiting.wait(_PATIENCE_AT_EXIT)

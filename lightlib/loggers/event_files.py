@@ -33,7 +33,7 @@ def wait_for_a_later_name(folder: str) -> None:
     The names begin with the second in which a file was created. TensorBoard reads files in the order of their names. Of
     two with the same second the newer may come first, and TensorBoard then ignores the other.
     """
-    seconds = [int(found[1]) for name in sizes(folder) if (found := _SECOND.search(name))]
+    seconds = [int(match[1]) for name in sizes(folder) if (match := _SECOND.search(name))]
     deadline = time.monotonic() + 2
     while seconds and int(time.time()) == max(seconds) and time.monotonic() < deadline:
         time.sleep(0.02)

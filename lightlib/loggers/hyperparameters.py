@@ -79,9 +79,9 @@ def stored_config(value: Any, plain: Any) -> Any:
     """
     from omegaconf import OmegaConf  # optional: omegaconf
 
-    def common(given: Any, kept: Any) -> Any:
-        is_both = isinstance(given, dict) and isinstance(kept, dict)
-        return {key: common(given[key], kept[key]) for key in given if key in kept} if is_both else given
+    def common(value: Any, kept: Any) -> Any:
+        is_both = isinstance(value, dict) and isinstance(kept, dict)
+        return {key: common(value[key], kept[key]) for key in value if key in kept} if is_both else value
 
     flags = {"allow_objects": True}
     config = OmegaConf.create(common(unresolved(value), plain), flags=flags)

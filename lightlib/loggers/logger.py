@@ -60,8 +60,8 @@ class Logger(FabricLogger, ABC):
         """
         if self.log_dir is not None:
             return self.log_dir
-        given: tuple[Any, ...] = self.name, self.version
-        name, version = (value() if callable(value) else value for value in given)
+        parts: tuple[Any, ...] = self.name, self.version
+        name, version = (value() if callable(value) else value for value in parts)
         if version in (None, ""):
             return None
         return below(self.save_dir or root, name, f"version_{version}" if isinstance(version, int) else version)

@@ -87,8 +87,8 @@ class MLFlowLogger(Logger):
         self._calls = BackgroundCalls("MLFlowLogger") if is_remote and synchronous is None else None
 
     def __repr__(self) -> str:
-        known = {"experiment_name": self._experiment_name, "run_name": self._run_name, "run_id": self._run_id}
-        return described(self, **known)
+        arguments = {"experiment_name": self._experiment_name, "run_name": self._run_name, "run_id": self._run_id}
+        return described(self, **arguments)
 
     @property
     def name(self) -> str | None:
@@ -128,8 +128,10 @@ class MLFlowLogger(Logger):
         if self._run_id is not None:
             return []
         with self._explained() as client:
-            found = client.get_experiment_by_name(self._experiment_name)
-        return [] if found is None else runs_with_checkpoints(below(self.save_dir or root, found.experiment_id))
+            experiment = client.get_experiment_by_name(self._experiment_name)
+        return (
+            [] if experiment is None else runs_with_checkpoints(below(self.save_dir or root, experiment.experiment_id))
+        )
 
     @property
     @rank_zero_experiment
@@ -178,14 +180,14 @@ class MLFlowLogger(Logger):
             if info.status != "RUNNING":
                 client.update_run(self._run_id, status="RUNNING")
             return
-        found = client.get_experiment_by_name(self._experiment_name)
+        experiment = client.get_experiment_by_name(self._experiment_name)
         place = self._artifact_location
         if place is None and self._tracking_uri == _database_in(self._directory) and self._directory != _DIRECTORY:
             place = os.path.join(os.path.abspath(self._directory), self._experiment_name)  # else MLflow takes ./mlruns
         self._experiment_id = (
             client.create_experiment(self._experiment_name, artifact_location=place)
-            if found is None
-            else found.experiment_id
+            if experiment is None
+            else experiment.experiment_id
         )
         run = client.create_run(self._experiment_id, tags=self._tags, run_name=self._run_name)
         self._run_id = run.info.run_id
@@ -287,9 +289,9 @@ def _database_in(directory: str) -> str:
 
 def _local_store(directory: str) -> str:
     """Return the address of the database in `directory`, or of the files that MLflow has kept there so far."""
-    found = os.listdir(directory) if os.path.isdir(directory) else []
-    is_of_files = "mlflow.db" not in found and any(
-        os.path.isfile(os.path.join(directory, name, "meta.yaml")) for name in found
+    names = os.listdir(directory) if os.path.isdir(directory) else []
+    is_of_files = "mlflow.db" not in names and any(
+        os.path.isfile(os.path.join(directory, name, "meta.yaml")) for name in names
     )
     return f"file:{directory}" if is_of_files else _database_in(directory)
 

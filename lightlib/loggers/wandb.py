@@ -91,8 +91,8 @@ class WandbLogger(Logger):
         }
 
     def __repr__(self) -> str:
-        known = {name: self._init[name] for name in ("name", "project")}
-        return described(self, **known, save_dir=self._save_dir, id=self.version)
+        arguments = {name: self._init[name] for name in ("name", "project")}
+        return described(self, **arguments, save_dir=self._save_dir, id=self.version)
 
     @property
     def name(self) -> str | None:
@@ -273,10 +273,10 @@ class WandbLogger(Logger):
         """
         wandb = _client()
         if wandb.run is not None and use_artifact:
-            found = wandb.run.use_artifact(artifact, type=artifact_type)
+            downloaded = wandb.run.use_artifact(artifact, type=artifact_type)
         else:
-            found = wandb.Api().artifact(artifact, type=artifact_type)
-        directory: str = found.download(root=None if save_dir is None else os.fspath(save_dir))
+            downloaded = wandb.Api().artifact(artifact, type=artifact_type)
+        directory: str = downloaded.download(root=None if save_dir is None else os.fspath(save_dir))
         return directory
 
     @rank_zero_only

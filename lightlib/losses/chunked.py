@@ -111,8 +111,8 @@ def _losses_of_shard(
     scores = _scores(tokens, weight, bias)
     here = target - mesh.get_local_rank() * -(-classes // mesh.size())
     absent = (here < 0) | (here >= len(weight))
-    own = scores.gather(1, here.masked_fill(absent, 0)[:, None])[:, 0].masked_fill(absent, -torch.inf)
-    numbers = torch.stack([scores.logsumexp(1), own, scores.sum(1)])[None]
+    target_scores = scores.gather(1, here.masked_fill(absent, 0)[:, None])[:, 0].masked_fill(absent, -torch.inf)
+    numbers = torch.stack([scores.logsumexp(1), target_scores, scores.sum(1)])[None]
     every = DTensor.from_local(numbers, mesh, [Shard(0)], run_check=False).full_tensor()
     chosen = (1 - label_smoothing) * every[:, 1].amax(0) + label_smoothing / classes * every[:, 2].sum(0)
     return (every[:, 0].logsumexp(0) - chosen).masked_fill(target == ignore_index, 0)
@@ -143,9 +143,9 @@ def _by_liger(
         "a weight that is split over processes": isinstance(weight, DTensor),
         "tensors on the CPU": tokens.device.type == "cpu",
     }
-    for what in (what for what, given in lacks.items() if given):
+    for description in (description for description, is_given in lacks.items() if is_given):
         raise MisconfigurationException(
-            f"{user} got {what}.",
+            f"{user} got {description}.",
             expected="what the kernel has: full tensors on a GPU, a mean or a sum over tokens that count the same.",
             fix=f"{_NAME}(…, {otherwise})",
         )
@@ -161,8 +161,8 @@ def _check_tensors(
     bias: Tensor | None,
     token_weights: Tensor | None,
 ) -> None:
-    given = {"input": input, "weight": weight, "target": target, "bias": bias, "token_weights": token_weights}
-    for name, value in given.items():
+    tensors = {"input": input, "weight": weight, "target": target, "bias": bias, "token_weights": token_weights}
+    for name, value in tensors.items():
         if isinstance(value, nn.Module):
             raise wrong_type(_NAME, name, type(value), "a tensor", fix=f"{_NAME}(hidden, head.weight, following)")
         if not isinstance(value, Tensor) and (name in ("input", "weight", "target") or value is not None):
@@ -172,7 +172,7 @@ def _check_tensors(
             _NAME, "target", target.dtype, "classes of dtype torch.int64; probabilities have no form without scores",
             fix=f"{_NAME}(hidden, head.weight, following.long())",
         )  # fmt: skip
-    shapes = {name: tuple(value.shape) for name, value in given.items() if value is not None}
+    shapes = {name: tuple(value.shape) for name, value in tensors.items() if value is not None}
     expected: dict[str, tuple[Any, ...]] = dict.fromkeys(("target", "token_weights"), shapes["input"][:-1])
     if len(shapes["weight"]) == 2:
         expected |= {"weight": (shapes["weight"][0], *shapes["input"][-1:]), "bias": shapes["weight"][:1]}

@@ -87,9 +87,9 @@ def check_shapes(owner: str, **tensors: Tensor | None) -> None:
         ArgumentTypeError: One is no tensor.
         MisconfigurationException: One has another shape.
     """
-    given = {name: value for name, value in tensors.items() if value is not None}
-    _check_tensors(owner, **given)
-    (first, expected), *rest = ((name, tuple(value.shape)) for name, value in given.items())
+    present = {name: value for name, value in tensors.items() if value is not None}
+    _check_tensors(owner, **present)
+    (first, expected), *rest = ((name, tuple(value.shape)) for name, value in present.items())
     for name, shape in rest:
         if shape != expected:
             raise MisconfigurationException(

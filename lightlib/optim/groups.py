@@ -148,10 +148,10 @@ def param_groups(
         if not (parameter.trained or frozen):
             continue
         options = dict(by_kind[parameter.kind])
-        for kind, given in types.items():
-            options |= given if _is_of(parameter, kind) else {}
-        for pattern, given in rules.items():
-            options |= given if parameter.matches(pattern) else {}
+        for kind, options_of_type in types.items():
+            options |= options_of_type if _is_of(parameter, kind) else {}
+        for pattern, options_of_type in rules.items():
+            options |= options_of_type if parameter.matches(pattern) else {}
         base = {"lr": lr, "weight_decay": weight_decay}
         if muon_lr is not None and options.setdefault("use_muon", parameter.names[0] in hidden):
             base["lr"] = muon_lr
@@ -173,24 +173,28 @@ def param_groups(
 
 def _parameters(module: nn.Module) -> list[_Parameter]:
     """Return all parameters in the order of the module, on each process of a pipeline the same ones."""
-    found: dict[int, _Parameter] = {}
+    by_id: dict[int, _Parameter] = {}
     place = 0
     for prefix, owner in module.named_modules(remove_duplicate=False):
         for leaf, value in owner.named_parameters(recurse=False, remove_duplicate=False):
             name = f"{prefix}.{leaf}" if prefix else leaf
-            if id(value) not in found:
-                classes = [f"{one.__module__}.{one.__qualname__}" for one in type(owner).__mro__]
+            if id(value) not in by_id:
+                classes = [f"{base.__module__}.{base.__qualname__}" for base in type(owner).__mro__]
                 kind = _kind(leaf, owner, value)
-                found[id(value)] = _Parameter([], kind, classes, value.requires_grad, value, value.ndim)
+                by_id[id(value)] = _Parameter([], kind, classes, value.requires_grad, value, value.ndim)
             place += 1
-            found[id(value)].add(name, place, any(_EMBEDDING.search(kind.__name__) for kind in type(owner).__mro__))
-    held = list(found.values())
+            by_id[id(value)].add(name, place, any(_EMBEDDING.search(kind.__name__) for kind in type(owner).__mro__))
+    parameters = list(by_id.values())
     trainer = getattr(module, "_trainer", None)
     order: list[str] = [] if trainer is None else getattr(trainer.strategy, "names", [])
-    if trainer is None or {*order} <= {name for one in held for name in one.names}:
-        return held
-    gathered = trainer.strategy.collectives.all_gather_object([replace(one, value=None) for one in held])
-    by_name = {one.names[0]: one for rank in gathered for one in rank} | {one.names[0]: one for one in held}
+    if trainer is None or {*order} <= {name for parameter in parameters for name in parameter.names}:
+        return parameters
+    gathered = trainer.strategy.collectives.all_gather_object(
+        [replace(parameter, value=None) for parameter in parameters]
+    )
+    by_name = {parameter.names[0]: parameter for rank in gathered for parameter in rank} | {
+        parameter.names[0]: parameter for parameter in parameters
+    }
     # A simulation of one process lacks those of the rest.
     return [replace(by_name[name], last=i) for i, name in enumerate(order) if name in by_name]
 
@@ -200,13 +204,16 @@ def _hidden(parameters: Sequence[_Parameter]) -> set[str]:
 
     If that is frozen, the last one that is trained is left out too: a reference model may follow the model.
     """
-    matrices = [one for one in parameters if one.kind == "weight" and one.dims == 2]
-    last = {max((one.last for one in some), default=0) for some in (matrices, [one for one in matrices if one.trained])}
-    return {one.names[0] for one in matrices if not one.embeds and one.last not in last}
+    matrices = [parameter for parameter in parameters if parameter.kind == "weight" and parameter.dims == 2]
+    last = {
+        max((parameter.last for parameter in some), default=0)
+        for some in (matrices, [parameter for parameter in matrices if parameter.trained])
+    }
+    return {parameter.names[0] for parameter in matrices if not parameter.embeds and parameter.last not in last}
 
 
 def _kind(leaf: str, owner: nn.Module, value: nn.Parameter) -> str:
-    if any(_NORM.search(one.__name__) for one in type(owner).__mro__):
+    if any(_NORM.search(base.__name__) for base in type(owner).__mro__):
         return "norm"
     if leaf == "bias" or leaf.startswith("bias_") or leaf.endswith("_bias"):
         return "bias"
@@ -248,9 +255,9 @@ def _rates(
 ) -> dict[str, float]:
     """Return the multipliers of the learning rate by the name of the parameter."""
     if (layers is None) != (layer_decay is None):
-        given, missing = ("layers", "layer_decay") if layer_decay is None else ("layer_decay", "layers")
+        present, missing = ("layers", "layer_decay") if layer_decay is None else ("layer_decay", "layers")
         raise MisconfigurationException(
-            f"param_groups got `{given}` without `{missing}`.",
+            f"param_groups got `{present}` without `{missing}`.",
             expected="both, or none.",
             fix="param_groups(…, layers=['embedding', 'blocks'], layer_decay=0.75)",
         )
@@ -260,8 +267,8 @@ def _rates(
         raise wrong_type("param_groups", "layers", layers, "a list of patterns", "['embedding', 'blocks']")
     modules, order = dict(module.named_modules()), list[list[str]]()
     for entry in layers:
-        one = modules.get(entry) if isinstance(entry, str) else None
-        if isinstance(one, (nn.Sequential, nn.ModuleList)):
+        layer_list = modules.get(entry) if isinstance(entry, str) else None
+        if isinstance(layer_list, (nn.Sequential, nn.ModuleList)):
             inside = [name.removeprefix(f"{entry}.") for name in names if name.startswith(f"{entry}.")]
             order += [[f"{entry}.{child}"] for child in dict.fromkeys(name.partition(".")[0] for name in inside)]
         else:
@@ -275,8 +282,8 @@ def _rates(
 
 
 def _matched(where: str, pattern: str, parameters: Sequence[_Parameter], names: Sequence[str]) -> list[_Parameter]:
-    found = [parameter for parameter in parameters if parameter.matches(pattern)]
-    if not found:
+    matches = [parameter for parameter in parameters if parameter.matches(pattern)]
+    if not matches:
         modules = {name[:i] for name in names for i, letter in enumerate(name) if letter == "."}
         raise MisconfigurationException(
             f"param_groups got {pattern!r} in `{where}`, which matches no parameter."
@@ -285,39 +292,39 @@ def _matched(where: str, pattern: str, parameters: Sequence[_Parameter], names: 
             f"{', …' if len(names) > 8 else ''}.",
             fix="print([name for name, _ in self.named_parameters()])",
         )
-    return found
+    return matches
 
 
-def _is_of(one: _Parameter, kind: str | type) -> bool:
+def _is_of(parameter: _Parameter, kind: str | type) -> bool:
     if isinstance(kind, type):
-        return f"{kind.__module__}.{kind.__qualname__}" in one.classes
-    return any(kind in (path, path.rpartition(".")[2]) for path in one.classes)
+        return f"{kind.__module__}.{kind.__qualname__}" in parameter.classes
+    return any(kind in (path, path.rpartition(".")[2]) for path in parameter.classes)
 
 
 def _check_types(types: Mapping[Any, Any], parameters: Sequence[_Parameter]) -> None:
-    known = sorted({parameter.classes[0].rpartition(".")[2] for parameter in parameters})
+    names = sorted({parameter.classes[0].rpartition(".")[2] for parameter in parameters})
     for kind in types:
         if not any(_is_of(parameter, kind) for parameter in parameters):
             name = kind.__name__ if isinstance(kind, type) else kind
             raise MisconfigurationException(
                 f"param_groups got {name!r} in `types`, and no module of this type has a parameter."
-                f"{nearest(name, known)}",
-                expected=f"a class of a module with parameters: {', '.join(known)}.",
-                fix=f"param_groups(…, types={{{known[0] if known else 'Linear'!r}: {{'decay_mult': 0}}}})",
+                f"{nearest(name, names)}",
+                expected=f"a class of a module with parameters: {', '.join(names)}.",
+                fix=f"param_groups(…, types={{{names[0] if names else 'Linear'!r}: {{'decay_mult': 0}}}})",
             )
 
 
-def _checked(where: str, given: Any) -> dict[Any, dict[str, Any]]:
-    if given is None:
+def _checked(where: str, argument: Any) -> dict[Any, dict[str, Any]]:
+    if argument is None:
         return {}
     keys: Any = (str, type) if where == "types" else str
-    right = isinstance(given, Mapping) and all(
-        isinstance(key, keys) and isinstance(value, Mapping) for key, value in given.items()
+    right = isinstance(argument, Mapping) and all(
+        isinstance(key, keys) and isinstance(value, Mapping) for key, value in argument.items()
     )
     if not right:
         keys_of = "patterns" if where == "rules" else "classes"
-        raise wrong_type("param_groups", where, given, f"a dict from {keys_of} to dicts of options", fix=_EXAMPLE)
-    for key, options in given.items():
+        raise wrong_type("param_groups", where, argument, f"a dict from {keys_of} to dicts of options", fix=_EXAMPLE)
+    for key, options in argument.items():
         for name in options:
             if name in _MULTIPLIERS or (name != "params" and "mul" not in str(name)):
                 continue
@@ -327,7 +334,7 @@ def _checked(where: str, given: Any) -> dict[Any, dict[str, Any]]:
                 fix=_EXAMPLE,
             )
         _check_numbers({f"{where}[{key!r}][{n!r}]": options[n] for n in (*_MULTIPLIERS, "lr") if n in options})
-    return {key: dict(options) for key, options in given.items()}
+    return {key: dict(options) for key, options in argument.items()}
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:

@@ -159,8 +159,8 @@ class MuonAdamW(PerParameter):
         parameter.add_(_orthogonalized(update, parameter, group["ns_steps"]), alpha=-rate)
 
     def _check_both(self) -> None:
-        found = {group["use_muon"] for group in self.param_groups}
-        if True not in found:
+        values = {group["use_muon"] for group in self.param_groups}
+        if True not in values:
             raise MisconfigurationException(
                 f"MuonAdamW got {sum(len(group['params']) for group in self.param_groups)} parameters, but no matrix "
                 "of a hidden layer.",
@@ -168,7 +168,7 @@ class MuonAdamW(PerParameter):
                 fix="torch.optim.AdamW(self.parameters()), or MuonAdamW(self, rules={'net.0.weight': "
                 "{'use_muon': True}})",
             )
-        if False not in found:
+        if False not in values:
             raise MisconfigurationException(
                 "MuonAdamW got matrices only: nothing is left for AdamW.",
                 expected="parameters of both kinds.",
@@ -181,9 +181,9 @@ def _divided(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if "use_muon" in group:
         yield group
         return
-    given = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
-    parameters = [one[1] if isinstance(one, tuple) else one for one in given]
-    matrices = [isinstance(one, Tensor) and _is_matrix(one) for one in parameters]
+    entries = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+    parameters = [entry[1] if isinstance(entry, tuple) else entry for entry in entries]
+    matrices = [isinstance(parameter, Tensor) and _is_matrix(parameter) for parameter in parameters]
     if any(matrices):
         report.warn(
             f"MuonAdamW got {sum(matrices)} matrices without their module: Muon steps embeddings and output layers "
@@ -193,8 +193,8 @@ def _divided(group: dict[str, Any]) -> Iterator[dict[str, Any]]:
             report.PossibleUserWarning,
         )
     for kind in (True, False):
-        part = [one for one, is_matrix in zip(given, matrices, strict=True) if is_matrix is kind]
-        if part or not (kind or given):
+        part = [entry for entry, is_matrix in zip(entries, matrices, strict=True) if is_matrix is kind]
+        if part or not (kind or entries):
             yield {**group, "params": part, "use_muon": kind}
 
 

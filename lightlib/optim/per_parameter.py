@@ -98,16 +98,18 @@ class PerParameter(Optimizer, ABC):
         below = 1.0 if name in ("betas", "momentum") else math.inf
         several = isinstance(value, (tuple, list)) and len(value) == 2
         if name == "maximize":
-            right, wanted = isinstance(value, bool), "a bool"
+            right, requirement = isinstance(value, bool), "a bool"
         elif name == "betas":
-            right, wanted = several and all(map(_is_number, value)), "two numbers"
+            right, requirement = several and all(map(_is_number, value)), "two numbers"
         else:
-            right, wanted = _is_number(value), "a number"
-        within = not right or name == "maximize" or all(0 <= one < below for one in (value if several else (value,)))
+            right, requirement = _is_number(value), "a number"
+        within = (
+            not right or name == "maximize" or all(0 <= number < below for number in (value if several else (value,)))
+        )
         if not (right and within):
             interval = "" if name == "maximize" else " in [0, 1)" if below == 1 else " >= 0"
             error = wrong_value if right else wrong_type
-            raise error(type(self).__name__, name, value, f"{wanted}{interval}", repr(_EXAMPLES[name]))
+            raise error(type(self).__name__, name, value, f"{requirement}{interval}", repr(_EXAMPLES[name]))
 
     def _dense(self, gradient: Tensor) -> Tensor:
         if gradient.is_sparse:

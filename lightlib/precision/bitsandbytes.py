@@ -130,32 +130,32 @@ def _replace(module: nn.Module, mode: str, ignored: tuple[str, ...], prefix: str
         if not isinstance(child, nn.Linear) or full.startswith(ignored):
             _replace(child, mode, ignored, f"{full}.")
             continue
-        made = (_in_four_bits if mode in _FOUR else _in_eight_bits)(child, mode)
-        made.train(child.training)
-        module.add_module(name, made)
+        layer = (_in_four_bits if mode in _FOUR else _in_eight_bits)(child, mode)
+        layer.train(child.training)
+        module.add_module(name, layer)
 
 
 def _in_four_bits(child: nn.Linear, mode: str) -> Any:
     layers, options = _package().nn, _FOUR[mode]
-    made = layers.Linear4bit(*_sizes(child), **options, device="meta")  # draws no random numbers
+    layer = layers.Linear4bit(*_sizes(child), **options, device="meta")  # draws no random numbers
     weight = child.weight.data.clone()
-    made.weight = layers.Params4bit(weight, requires_grad=False, module=made, **options)
+    layer.weight = layers.Params4bit(weight, requires_grad=False, module=layer, **options)
     if child.bias is not None:
-        made.bias = nn.Parameter(child.bias.data.clone(), requires_grad=False)
-    made._register_load_state_dict_pre_hook(_load_four_bits, with_module=True)  # noqa: SLF001  torch's name until 2.5
-    return made
+        layer.bias = nn.Parameter(child.bias.data.clone(), requires_grad=False)
+    layer._register_load_state_dict_pre_hook(_load_four_bits, with_module=True)  # noqa: SLF001  torch's name until 2.5
+    return layer
 
 
 def _in_eight_bits(child: nn.Linear, mode: str) -> Any:
     layers, options = _package().nn, _EIGHT[mode]
-    made = layers.Linear8bitLt(*_sizes(child), **options, device="meta")
+    layer = layers.Linear8bitLt(*_sizes(child), **options, device="meta")
     training = options["has_fp16_weights"]
     weight = child.weight.data.clone()
-    made.weight = layers.Int8Params(weight, requires_grad=training, has_fp16_weights=training)
+    layer.weight = layers.Int8Params(weight, requires_grad=training, has_fp16_weights=training)
     if child.bias is not None:
-        made.bias = nn.Parameter(child.bias.data.clone(), requires_grad=child.bias.requires_grad)
-    made._register_load_state_dict_pre_hook(_load_eight_bits, with_module=True)  # noqa: SLF001  as above
-    return made
+        layer.bias = nn.Parameter(child.bias.data.clone(), requires_grad=child.bias.requires_grad)
+    layer._register_load_state_dict_pre_hook(_load_eight_bits, with_module=True)  # noqa: SLF001  as above
+    return layer
 
 
 def _sizes(child: nn.Linear) -> tuple[int, int, bool]:
@@ -165,17 +165,17 @@ def _sizes(child: nn.Linear) -> tuple[int, int, bool]:
 def _load_four_bits(layer: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Load quantized weights as they are, and quantize full ones if the layer is quantized."""
     key = f"{prefix}weight"
-    given = state.get(key)
-    if given is None:
+    saved = state.get(key)
+    if saved is None:
         return
     kind, old = _package().nn.Params4bit, layer.weight
     statistics = {name: state.pop(name) for name in list(state) if name.startswith(f"{key}.")}
     if statistics:
         stripped = {name.removeprefix(f"{key}."): value for name, value in statistics.items()}
-        new = kind.from_prequantized(given, stripped, device=old.device, module=layer)
+        new = kind.from_prequantized(saved, stripped, device=old.device, module=layer)
     elif old.bnb_quantized:
         options = {"compress_statistics": old.compress_statistics, "quant_type": old.quant_type}
-        new = kind(given.clone(), requires_grad=False, module=layer, **options).to(old.device)
+        new = kind(saved.clone(), requires_grad=False, module=layer, **options).to(old.device)
     else:
         return
     old.data = new.data
@@ -186,14 +186,14 @@ def _load_four_bits(layer: Any, state: dict[str, Any], prefix: str, *_: Any) -> 
 def _load_eight_bits(layer: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Load quantized weights as they are, and quantize full ones if the layer is quantized."""
     key = f"{prefix}weight"
-    given, scale = state.get(key), state.pop(f"{prefix}SCB", None)
+    saved, scale = state.get(key), state.pop(f"{prefix}SCB", None)
     state.pop(f"{prefix}weight_format", None)
     weight = layer.weight
-    if given is None or weight.has_fp16_weights or (scale is None and weight.dtype is not torch.int8):
+    if saved is None or weight.has_fp16_weights or (scale is None and weight.dtype is not torch.int8):
         return
     if scale is None:
-        given, scale, _ = _package().functional.int8_vectorwise_quant(given.to(weight.device, torch.float16))
-    weight.data = given.to(weight.device)
+        saved, scale, _ = _package().functional.int8_vectorwise_quant(saved.to(weight.device, torch.float16))
+    weight.data = saved.to(weight.device)
     vars(weight).update(CB=weight.data, SCB=scale.to(weight.device))
     vars(layer.state).update(CB=None, SCB=None)  # filled from the weight at the next use
     state[key] = weight.data

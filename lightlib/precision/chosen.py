@@ -28,7 +28,7 @@ def checked_inputs(name: str, given: object) -> tuple[int | str, ...] | None:
     if given is None:
         return None
     several: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
-    right = all(isinstance(one, str) or (type(one) is int and one >= 0) for one in several)
+    right = all(isinstance(entry, str) or (type(entry) is int and entry >= 0) for entry in several)
     if not right or isinstance(given, (str, int)):
         raise ArgumentTypeError(
             f"Precision({name!r}) got inputs_to_half={shown(given)}.",
@@ -51,7 +51,9 @@ def checked_modules(name: str, given: object) -> tuple[str | type, ...]:
         ArgumentTypeError: It holds something else than names and classes of modules.
     """
     several: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
-    fine = all(isinstance(one, str) or (isinstance(one, type) and issubclass(one, nn.Module)) for one in several)
+    fine = all(
+        isinstance(entry, str) or (isinstance(entry, type) and issubclass(entry, nn.Module)) for entry in several
+    )
     if not fine or isinstance(given, (str, type)):
         raise ArgumentTypeError(
             f"Precision({name!r}) got float32_modules={shown(given)}.",
@@ -81,7 +83,7 @@ def cast_chosen(batch: Any, chosen: Sequence[int | str], dtype: torch.dtype) -> 
         batch_entries: dict[Any, Any] = {0: batch}
     else:
         batch_entries = dict(named_children(batch))
-    absent = [one for one in chosen if one not in batch_entries]
+    absent = [entry for entry in chosen if entry not in batch_entries]
     if absent:
         raise MisconfigurationException(
             f"inputs_to_half holds {absent[0]!r}, and a batch is a {type(batch).__name__} with the entries "
@@ -101,14 +103,14 @@ def matching(module: nn.Module, patterns: Modules) -> dict[str, nn.Module]:
     """
     names = dict(module.named_modules())
     names.pop("")
-    found: dict[str, nn.Module] = {}
+    matches: dict[str, nn.Module] = {}
     for pattern in patterns:
         matched = {name: part for name, part in names.items() if _matches(name, part, pattern)}
         if not matched:
             raise _matches_nothing(module, pattern, names)
-        found |= matched
-    inner = {id(part) for one in found.values() for part in one.modules() if part is not one}
-    return {name: part for name, part in names.items() if name in found and id(part) not in inner}
+        matches |= matched
+    inner = {id(part) for match in matches.values() for part in match.modules() if part is not match}
+    return {name: part for name, part in names.items() if name in matches and id(part) not in inner}
 
 
 def _matches(name: str, part: nn.Module, pattern: str | type) -> bool:

@@ -130,7 +130,7 @@ class Float8Precision(Precision):
 
 def named(name: str) -> Float8Precision:
     """Return the precision called ``"fp8-mixed"`` or ``"fp8-true"``."""
-    return Float8Precision(next(dtype for dtype, known in _NAMES.items() if known == name))
+    return Float8Precision(next(dtype for dtype, dtype_name in _NAMES.items() if dtype_name == name))
 
 
 def _fits(layer: nn.Linear) -> bool:

@@ -268,8 +268,8 @@ def named(name: str | int) -> Precision:
     full = _SHORT.get(str(name), str(name))
     substitute = registry.substituted("precision", full)
     if substitute is not None:
-        found: Precision = substitute()
-        return found
+        standing_in: Precision = substitute()
+        return standing_in
     if full in _NAMED:
         param, compute, scales_loss = _NAMED[full]
         reduce = param if param is compute else torch.float32
@@ -278,18 +278,18 @@ def named(name: str | int) -> Precision:
         special: Precision = registry.get("precision", full)(full)
         return special
     if full not in registry.names("precision"):
-        known = {*_NAMED, *_SHORT, *registry.names("precision")}
+        names = {*_NAMED, *_SHORT, *registry.names("precision")}
         # never the name of a dtype with another number of bits
-        near = closest(str(name), sorted(one for one in known if _bits(one) == _bits(str(name))))
-        raise UnknownNameError("precision", name, known, meant=near, fix=f"{owner()}(precision={near or '32-true'!r})")
-    made = registry.get("precision", full)()
-    if not isinstance(made, Precision):
+        near = closest(str(name), sorted(candidate for candidate in names if _bits(candidate) == _bits(str(name))))
+        raise UnknownNameError("precision", name, names, meant=near, fix=f"{owner()}(precision={near or '32-true'!r})")
+    built = registry.get("precision", full)()
+    if not isinstance(built, Precision):
         raise ArgumentTypeError(
-            f"The entry point {full!r} of group 'lightlib.precision' returned a {type(made).__name__}.",
+            f"The entry point {full!r} of group 'lightlib.precision' returned a {type(built).__name__}.",
             expected="a callable without arguments that returns a lightlib.precision.Precision.",
             fix="correct the entry point in the package that declares it.",
         )
-    return made
+    return built
 
 
 _NAMED: dict[str, tuple[torch.dtype, torch.dtype, bool]] = {
@@ -304,8 +304,8 @@ _SHORT = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixe
 
 
 def _bits(name: str) -> tuple[str, bool]:
-    found = re.search(r"\d+", name)
-    return found[0] if found else "", "bf" in name.lower()
+    match = re.search(r"\d+", name)
+    return match[0] if match else "", "bf" in name.lower()
 
 
 def _cast(module: nn.Module, dtype: torch.dtype) -> None:

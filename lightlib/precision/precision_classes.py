@@ -103,5 +103,5 @@ class DoublePrecision(Precision):
         super().__init__("64-true", torch.float64, torch.float64, torch.float64)
 
 
-def _check(kind: str, precision: object, known: Iterable[str]) -> None:
-    check_word(kind, "precision", precision, known)
+def _check(kind: str, precision: object, names: Iterable[str]) -> None:
+    check_word(kind, "precision", precision, names)

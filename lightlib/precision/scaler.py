@@ -208,5 +208,5 @@ class LossScaler:
 
 
 def _skipped_in_kernel(optimizer: Optimizer) -> bool:
-    found = getattr(optimizer, "found_inf", None)  # what GradScaler hands to fused optimizers during their step
-    return isinstance(found, Tensor) and found.device.type == "cpu" and bool(found.item())
+    found_inf = getattr(optimizer, "found_inf", None)  # what GradScaler hands to fused optimizers during their step
+    return isinstance(found_inf, Tensor) and found_inf.device.type == "cpu" and bool(found_inf.item())

@@ -130,17 +130,17 @@ def _package() -> Any:
     return importlib.import_module("transformer_engine")
 
 
-def _recipe(given: Any) -> Any:
-    known = _package().common.recipe
-    if given is not None and not isinstance(given, Mapping):
-        return given
-    arguments = dict(given or {})
+def _recipe(options: Any) -> Any:
+    recipes = _package().common.recipe
+    if options is not None and not isinstance(options, Mapping):
+        return options
+    arguments = dict(options or {})
     chosen = arguments.get("fp8_format")
     if isinstance(chosen, str):
-        if not hasattr(known.Format, chosen):
+        if not hasattr(recipes.Format, chosen):
             raise UnknownNameError("fp8_format", chosen, _FORMATS, fix='recipe={"fp8_format": "HYBRID"}')
-        arguments["fp8_format"] = getattr(known.Format, chosen)
-    return known.DelayedScaling(**arguments)
+        arguments["fp8_format"] = getattr(recipes.Format, chosen)
+    return recipes.DelayedScaling(**arguments)
 
 
 def _replace(module: nn.Module, prefix: str = "") -> None:
@@ -156,26 +156,26 @@ def _replace(module: nn.Module, prefix: str = "") -> None:
                     "Pad the sizes."
                 )
                 continue
-            made = layers.Linear(child.in_features, child.out_features, bias=child.bias is not None)
+            layer = layers.Linear(child.in_features, child.out_features, bias=child.bias is not None)
         elif isinstance(child, nn.LayerNorm) and len(child.normalized_shape) == 1 and child.elementwise_affine:
-            made = layers.LayerNorm(child.normalized_shape[0], eps=child.eps)
+            layer = layers.LayerNorm(child.normalized_shape[0], eps=child.eps)
         else:
             _replace(child, f"{full}.")
             continue
-        _take(made, child)
-        module.add_module(name, made)
+        _take(layer, child)
+        module.add_module(name, layer)
 
 
-def _take(made: nn.Module, child: nn.Module) -> None:
+def _take(layer: nn.Module, child: nn.Module) -> None:
     """Give `made` the values, the device and the training state of the parameters of `child`."""
     weight, state = child.get_parameter("weight"), child.state_dict()
-    made.to(weight.device, weight.dtype)
+    layer.to(weight.device, weight.dtype)
     with torch.no_grad():
-        for name, parameter in made.named_parameters():
+        for name, parameter in layer.named_parameters():
             if name in state:
                 parameter.copy_(state[name])
                 parameter.requires_grad = child.get_parameter(name).requires_grad
             else:  # LayerNorm(bias=False): Transformer Engine's always has one
                 parameter.zero_()
                 parameter.requires_grad = False
-    made.train(child.training)
+    layer.train(child.training)

@@ -48,9 +48,9 @@ def _data(_: StepTimes, facts: RunFacts) -> tuple[str, str]:
     if facts.num_workers is None:
         return ".", "read ahead in processes: wrap the data in a DataLoader with num_workers=1 or more."
     if facts.num_workers == 0:
-        wanted = max(1, min(facts.cores - 1, 8))
+        num_workers = max(1, min(facts.cores - 1, 8))
         reason = ": num_workers=0, so batches are read between the steps."
-        return reason, f"DataLoader(…, num_workers={wanted}, persistent_workers=True) reads ahead in processes."
+        return reason, f"DataLoader(…, num_workers={num_workers}, persistent_workers=True) reads ahead in processes."
     if facts.num_workers < facts.cores:
         reason = f": num_workers={facts.num_workers}, with {facts.cores} cores."
         return reason, f"DataLoader(…, num_workers={facts.cores})."

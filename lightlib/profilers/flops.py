@@ -121,7 +121,7 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         self._formulas = FlopCounterMode(display=False).flop_registry
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(hasattr(one, "__tensor_flatten__") for one in types):
+        if any(hasattr(tensor_type, "__tensor_flatten__") for tensor_type in types):
             return NotImplemented  # their class calls operations on the tensors within, which come here as well
         kwargs, packet = kwargs or {}, getattr(func, "overloadpacket", None)
         if packet is None or not _PLAIN.issuperset(types):  # of a higher order; or on shapes alone, as DTensor does
@@ -179,16 +179,16 @@ def get_available_flops(device: torch.device, dtype: torch.dtype | str) -> int |
         return None
     name = torch.cuda.get_device_name(device)
     chip = _chip(name.lower())
-    found = _figures().get(chip)
-    if found is None:
+    figures = _figures().get(chip)
+    if figures is None:
         report.warn(f"The operations per second of {name!r} are not known.")
         return None
     if dtype is torch.float32 and _uses_tf32(device):
         dtype = "tfloat32"
-    if dtype not in found:
+    if dtype not in figures:
         report.warn(f"The data sheet of {name!r} has no figure for {dtype}.")
         return None
-    return found[dtype]
+    return figures[dtype]
 
 
 def _uses_tf32(device: torch.device) -> bool:
@@ -201,8 +201,8 @@ def _chip(name: str) -> str:
     if "geforce rtx" in name and len(words) > 3:
         more = " super" if "super" in name else " ti" if "ti" in words else ""
         return f"rtx {words[3]}{more}"
-    found = next((chip for looked, chip in _NAMES if all(part in name for part in looked.split())), "")
-    return found or ("l4" if "l4" in name else "")
+    match = next((chip for looked, chip in _NAMES if all(part in name for part in looked.split())), "")
+    return match or ("l4" if "l4" in name else "")
 
 
 def _figures() -> dict[str, dict[torch.dtype | str, int]]:

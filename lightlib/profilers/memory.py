@@ -112,7 +112,7 @@ class MemoryProfiler(Profiler):
             report.info(f"Memory ran out. https://docs.pytorch.org/memory_viz shows the last allocations, in {path!r}.")
 
     def start(self, action_name: str) -> None:
-        if any(one.name == action_name for one in self._running):
+        if any(running.name == action_name for running in self._running):
             raise started_twice(action_name)
         if self._device is None:
             self._find_device()
@@ -123,12 +123,12 @@ class MemoryProfiler(Profiler):
         self._running.append(_Running(action_name, now, now))
 
     def stop(self, action_name: str) -> None:
-        known = [one.name for one in self._running]
-        if action_name not in known:
-            raise not_started(action_name, known)
+        names = [running.name for running in self._running]
+        if action_name not in names:
+            raise not_started(action_name, names)
         now = self._in_use()
         self._note_peak()
-        action = self._running.pop(known.index(action_name))
+        action = self._running.pop(names.index(action_name))
         use = self.uses.setdefault(action_name, MemoryUse())
         use.calls += 1
         use.kept += now - action.before

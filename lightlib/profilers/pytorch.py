@@ -231,18 +231,18 @@ class PyTorchProfiler(Profiler):
         self.function_events = profiler.events()  # type: ignore[no-untyped-call]
         events = profiler.key_averages(group_by_input_shape=self.group_by_input_shapes)
         self._table = events.table(sort_by=self.sort_by_key, row_limit=self.row_limit, **self.table_kwargs)
-        own: Callable[[profile], None] | None = self._profiler_kwargs.get("on_trace_ready")
-        if own is not None:
-            own(profiler)
+        on_trace_ready: Callable[[profile], None] | None = self._profiler_kwargs.get("on_trace_ready")
+        if on_trace_ready is not None:
+            on_trace_ready(profiler)
         elif self.export_to_chrome:
             with safe_files.exporting(self.path(f"-step{profiler.step_num}.trace.json")) as place:
                 profiler.export_chrome_trace(place)
 
     def _check(self, profiler_kwargs: dict[str, Any]) -> None:
-        known = set(inspect.signature(profile.__init__).parameters) - {"self", "use_cuda"}
+        arguments = set(inspect.signature(profile.__init__).parameters) - {"self", "use_cuda"}
         for name in profiler_kwargs:
-            if name not in known:
-                raise UnknownNameError("argument of PyTorchProfiler", name, known)
+            if name not in arguments:
+                raise UnknownNameError("argument of PyTorchProfiler", name, arguments)
         check_word("PyTorchProfiler", "sort_by_key", self.sort_by_key, self.sort_keys)
         for name in ("sort_by", "row_limit"):
             if name in self.table_kwargs:

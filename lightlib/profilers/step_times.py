@@ -35,9 +35,9 @@ def category_of(action: str) -> str | None:
         >>> category_of("[LightningModule]Net.training_step"), category_of("my own block")
         ('forward', None)
     """
-    known = {NEXT_BATCH: "data", RUN_BATCH: "the rest", SAVE: "checkpoints", VALIDATE: "validation"}
-    if action in known:
-        return known[action]
+    categories = {NEXT_BATCH: "data", RUN_BATCH: "the rest", SAVE: "checkpoints", VALIDATE: "validation"}
+    if action in categories:
+        return categories[action]
     kind = action.partition("]")[0] + "]"
     if action.endswith(".batch_to_device"):
         return "transfer"
@@ -105,15 +105,15 @@ class StepTimes:
         self._running.append(_Running(action, now))
 
     def stop(self, action: str, now: float) -> None:
-        if not any(one.name == action for one in self._running):
+        if not any(running.name == action for running in self._running):
             return
         while (ended := self._running.pop()).name != action:
             pass  # an exception has left it open
         duration = now - ended.began
         if self._running:
             self._running[-1].add_inner(duration)
-        own = max(0.0, duration - ended.inner)
-        self.seconds[action] = self.seconds.get(action, 0.0) + own
+        own_seconds = max(0.0, duration - ended.inner)
+        self.seconds[action] = self.seconds.get(action, 0.0) + own_seconds
         self.batches += action == RUN_BATCH
         self._ended = now
         if action == RUN_BATCH and not self._warm:

@@ -110,9 +110,9 @@ class Throughput:
             rates["items"] = last.lengths - first.lengths
         for name, count in rates.items():
             metrics |= self._rate(name, count / seconds, self.data_size)
-        known = [update.flops for update in self._updates if update.flops is not None]
-        if len(known) == len(self._updates):
-            rate = sum(known[1:]) / seconds  # those of the first one were done before it
+        known_flops = [update.flops for update in self._updates if update.flops is not None]
+        if len(known_flops) == len(self._updates):
+            rate = sum(known_flops[1:]) / seconds  # those of the first one were done before it
             metrics |= self._rate("flops", rate, self.world_size)
             if self.available_flops:
                 metrics[f"device{self.separator}mfu"] = rate / self.available_flops
@@ -128,7 +128,7 @@ class Throughput:
         return {f"device{self.separator}{full}": rate, **of_all}
 
 
-def _wrong(what: str, expected: str) -> MisconfigurationException:
+def _wrong(argument: str, expected: str) -> MisconfigurationException:
     return MisconfigurationException(
-        f"Throughput.update got {what}.", expected=expected, fix="pass the totals since the loop began."
+        f"Throughput.update got {argument}.", expected=expected, fix="pass the totals since the loop began."
     )

@@ -44,13 +44,13 @@ class ClassBalancedSampler(SeededSampler):
 
     def order(self, generator: torch.Generator) -> Iterable[int]:
         """Return `num_samples` indices."""
-        members = [torch.nonzero(self.classes == one).flatten() for one in sorted(set(self.classes.tolist()))]
+        members = [torch.nonzero(self.classes == label).flatten() for label in sorted(set(self.classes.tolist()))]
         each, rest = divmod(self.num_samples, len(members))
         with_one_more = set(shuffled(len(members), generator)[:rest].tolist())
         drawn = []
         for number, indices in enumerate(members):
-            wanted = each + (number in with_one_more)
-            passes = [indices[shuffled(len(indices), generator)] for _ in range(-(-wanted // len(indices)))]
-            drawn += [torch.cat(passes)[:wanted]] if passes else []
+            num_samples = each + (number in with_one_more)
+            passes = [indices[shuffled(len(indices), generator)] for _ in range(-(-num_samples // len(indices)))]
+            drawn += [torch.cat(passes)[:num_samples]] if passes else []
         together = torch.cat(drawn)
         return together[shuffled(len(together), generator)].tolist()

@@ -49,22 +49,22 @@ def numbers_of(owner: str, name: str, values: Any, least: int | None = None) -> 
     Args:
         least: The smallest number that is accepted.
     """
-    what = f"{owner}({name}={shown(values)})"
+    problem = f"{owner}({name}={shown(values)})"
     fix = f"{owner}({name}=[… for sample in dataset])"
     if not isinstance(values, (Sequence, torch.Tensor)) and not hasattr(values, "__array__"):
-        raise ArgumentTypeError(f"{what}.", expected="a sequence with one whole number for each sample.", fix=fix)
+        raise ArgumentTypeError(f"{problem}.", expected="a sequence with one whole number for each sample.", fix=fix)
     try:
-        found = torch.as_tensor(values if isinstance(values, torch.Tensor) else list(values))
+        numbers = torch.as_tensor(values if isinstance(values, torch.Tensor) else list(values))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentTypeError(f"{what}: {error}.", expected="one whole number for each sample.", fix=fix) from None
-    if found.ndim != 1 or found.is_floating_point() or found.is_complex() or not len(found):
+        raise ArgumentTypeError(f"{problem}: {error}.", expected="one whole number for each sample.", fix=fix) from None
+    if numbers.ndim != 1 or numbers.is_floating_point() or numbers.is_complex() or not len(numbers):
         raise MisconfigurationException(
-            f"{what}: values of the shape {tuple(found.shape)} and the dtype {found.dtype}.",
+            f"{problem}: values of the shape {tuple(numbers.shape)} and the dtype {numbers.dtype}.",
             expected="one whole number for each sample.",
             fix=fix,
         )
-    if least is not None and int(found.min()) < least:
+    if least is not None and int(numbers.min()) < least:
         raise MisconfigurationException(
-            f"{owner}: the smallest of the {name} is {int(found.min())}.", expected=f"numbers >= {least}.", fix=fix
+            f"{owner}: the smallest of the {name} is {int(numbers.min())}.", expected=f"numbers >= {least}.", fix=fix
         )
-    return found.to(device="cpu", dtype=torch.int64)
+    return numbers.to(device="cpu", dtype=torch.int64)

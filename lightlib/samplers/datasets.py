@@ -74,12 +74,12 @@ class ClassBalancedDataset(Dataset[Any]):
         check_number(owner, "threshold", threshold, above=0, most=1, fix=f"{owner}(dataset, threshold=0.01)")
         self.dataset, self.threshold = dataset, threshold
         of_samples = _classes_of(owner, dataset, size_of(owner, dataset), classes)
-        counts = Counter(one for several in of_samples for one in several)
-        factors = {one: max(1.0, math.sqrt(threshold * len(of_samples) / n)) for one, n in counts.items()}
+        counts = Counter(label for several in of_samples for label in several)
+        factors = {label: max(1.0, math.sqrt(threshold * len(of_samples) / n)) for label, n in counts.items()}
         self.indices = [
             index
             for index, several in enumerate(of_samples)
-            for _ in range(math.ceil(max((factors[one] for one in several), default=1.0)))
+            for _ in range(math.ceil(max((factors[label] for label in several), default=1.0)))
         ]
 
     def __len__(self) -> int:
@@ -156,14 +156,14 @@ def _classes_of(owner: str, dataset: Any, size: int, classes: Any) -> list[froze
             expected="for each sample its class, or a collection of its classes.",
             fix=f"{owner}(dataset, threshold, classes=[label for _, label in dataset])",
         )
-    found = [_as_set(one) for one in (classes.tolist() if hasattr(classes, "tolist") else classes)]
-    if len(found) != size:
+    label_sets = [_as_set(labels) for labels in (classes.tolist() if hasattr(classes, "tolist") else classes)]
+    if len(label_sets) != size:
         raise MisconfigurationException(
-            f"{owner} got classes of {len(found)} samples for a data set of {size}.",
+            f"{owner} got classes of {len(label_sets)} samples for a data set of {size}.",
             expected="one entry for each sample.",
             fix=f"{owner}(dataset, threshold, classes=[label for _, label in dataset])",
         )
-    return found
+    return label_sets
 
 
 def _as_set(value: Any) -> frozenset[Any]:

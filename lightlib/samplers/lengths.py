@@ -118,13 +118,13 @@ class BucketBatchSampler(SeededSampler):
         bucket = torch.bucketize(self.lengths, bounds)
         self._buckets = [torch.nonzero(bucket == number).flatten() for number in sorted(set(bucket.tolist()))]
         self._sizes = [
-            max_tokens // max(1, int(self.lengths[one].max())) if max_tokens is not None else batch_size or 1
-            for one in self._buckets
+            max_tokens // max(1, int(self.lengths[bucket].max())) if max_tokens is not None else batch_size or 1
+            for bucket in self._buckets
         ]
 
     def __len__(self) -> int:
         pairs = zip(self._buckets, self._sizes, strict=True)
-        return sum(len(one) // size if self.drop_last else -(-len(one) // size) for one, size in pairs)
+        return sum(len(bucket) // size if self.drop_last else -(-len(bucket) // size) for bucket, size in pairs)
 
     def order(self, generator: torch.Generator) -> Iterable[list[int]]:
         """Return the batches of an epoch."""

@@ -59,8 +59,8 @@ def get_scheduler(
             fix="get_scheduler('cosine', optimizer, num_warmup_steps=100, num_training_steps=1000)",
         )
     needs = {"constant": (), "constant_with_warmup": ("num_warmup_steps",), "inverse_sqrt": ("num_warmup_steps",)}
-    given = {"num_warmup_steps": num_warmup_steps, "num_training_steps": num_training_steps}
-    missing = [key for key in needs.get(name, tuple(given)) if given[key] is None]
+    numbers = {"num_warmup_steps": num_warmup_steps, "num_training_steps": num_training_steps}
+    missing = [key for key in needs.get(name, tuple(numbers)) if numbers[key] is None]
     if name == "warmup_stable_decay" and "num_stable_steps" in options:
         missing = [key for key in missing if key != "num_training_steps"]
     if missing:

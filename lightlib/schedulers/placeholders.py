@@ -110,14 +110,14 @@ class Placeholder:
                     f"{self} divides by 0 in this run.", expected="a number above 0.", fix="correct the expression."
                 )
             return int(_OPERATIONS[self.name](first, second))
-        found = number_of(self.name)
-        if found is None or found == math.inf:
+        number = number_of(self.name)
+        if number is None or number == math.inf:
             raise MisconfigurationException(
                 f"The placeholder {self} ({_MEANINGS[self.name]}) is not known in this run.",
                 expected="a limit (max_steps or max_epochs), and loaders that have a length.",
                 fix="Trainer(max_steps=…), or a number in its place.",
             )
-        return int(found)
+        return int(number)
 
 
 def _combined(sign: str, first: Any, second: Any) -> Placeholder:
@@ -148,10 +148,10 @@ def expression(text: str) -> Placeholder | None:
     if not any(name in text for name in _MEANINGS):
         return None
     try:
-        found = _read(ast.parse(text.strip(), mode="eval").body)
+        parsed = _read(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, Placeholder) else None
+    return parsed if isinstance(parsed, Placeholder) else None
 
 
 def _read(node: ast.AST) -> Placeholder | int:
@@ -192,6 +192,6 @@ def resolved(given: Any, number_of: Callable[[str], Any]) -> Any:
         return type(given)(*items) if hasattr(given, "_fields") else type(given)(items)
     if dataclasses.is_dataclass(given) and not isinstance(given, type):
         values = {field.name: getattr(given, field.name) for field in dataclasses.fields(given) if field.init}
-        found = resolved(values, number_of)
-        return given if found is values else dataclasses.replace(given, **found)
+        resolved_values = resolved(values, number_of)
+        return given if resolved_values is values else dataclasses.replace(given, **resolved_values)
     return given

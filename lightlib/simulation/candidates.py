@@ -64,9 +64,11 @@ def candidates(devices: int, nodes: int, families: Sequence[str] = FAMILIES) -> 
     size = devices * nodes
     if size == 1:
         return [_single(False), _single(True)]
-    sizes = [one for name in FAMILIES if name in families for one in _sizes_of(name, devices, nodes)]
-    plain = [_meshed(one, False) for one in sizes]
-    again = [_meshed(one, True) for one in sizes if one.family in _CHECKPOINTED]
+    sizes = [
+        sizes_of_mesh for name in FAMILIES if name in families for sizes_of_mesh in _sizes_of(name, devices, nodes)
+    ]
+    plain = [_meshed(sizes_of_mesh, False) for sizes_of_mesh in sizes]
+    again = [_meshed(sizes_of_mesh, True) for sizes_of_mesh in sizes if sizes_of_mesh.family in _CHECKPOINTED]
     return [*plain, *again]
 
 
@@ -85,10 +87,16 @@ def _sizes_of(family: str, devices: int, nodes: int) -> list[_Sizes]:
         copies = nodes if nodes > 1 else 2
         return [_Sizes(family, {"replicate": copies, "shard": size // copies})] if size // copies > 1 else []
     if family == "tensor":
-        inner = [one for one in (devices, devices // 2) if one > 1 and size % one == 0]
-        return [_Sizes(family, _without_ones({"tensor": one, "shard": size // one})) for one in dict.fromkeys(inner)]
-    stages = [one for one in (nodes, devices, 2) if one > 1 and size % one == 0]
-    return [_Sizes(family, _without_ones({"pipeline": one, "shard": size // one})) for one in dict.fromkeys(stages)]
+        inner = [divisor for divisor in (devices, devices // 2) if divisor > 1 and size % divisor == 0]
+        return [
+            _Sizes(family, _without_ones({"tensor": divisor, "shard": size // divisor}))
+            for divisor in dict.fromkeys(inner)
+        ]
+    stages = [divisor for divisor in (nodes, devices, 2) if divisor > 1 and size % divisor == 0]
+    return [
+        _Sizes(family, _without_ones({"pipeline": divisor, "shard": size // divisor}))
+        for divisor in dict.fromkeys(stages)
+    ]
 
 
 def _without_ones(sizes: Mapping[str, int]) -> dict[str, int]:
@@ -103,20 +111,20 @@ def _single(checkpointing: bool) -> Candidate:
     return Candidate("single_device + checkpointing", strategy, make)
 
 
-def _meshed(one: _Sizes, checkpointing: bool) -> Candidate:
+def _meshed(sizes: _Sizes, checkpointing: bool) -> Candidate:
     size = 1
-    for length in one.sizes.values():
+    for length in sizes.sizes.values():
         size *= length
-    stages = one.sizes.get("pipeline", 1)
-    readers = size // stages // one.sizes.get("tensor", 1)
+    stages = sizes.sizes.get("pipeline", 1)
+    readers = size // stages // sizes.sizes.get("tensor", 1)
     ranks = tuple(stage * (size // stages) for stage in range(stages))
-    divided = size // one.sizes.get("replicate", 1)
-    shares = (1, 1, size) if one.family == "zero1" else (divided, divided, divided)
-    named_alone = one.family in ("ddp", "zero1", "fsdp")
-    label = one.family if named_alone else ", ".join(f"{name} {length}" for name, length in one.sizes.items())
+    divided = size // sizes.sizes.get("replicate", 1)
+    shares = (1, 1, size) if sizes.family == "zero1" else (divided, divided, divided)
+    named_alone = sizes.family in ("ddp", "zero1", "fsdp")
+    label = sizes.family if named_alone else ", ".join(f"{name} {length}" for name, length in sizes.sizes.items())
     if named_alone and not checkpointing:
-        return Candidate(label, one.family, lambda: named(one.family), readers, shares=shares)
-    options: dict[str, Any] = {**one.sizes, **({"activation_checkpointing": True} if checkpointing else {})}
+        return Candidate(label, sizes.family, lambda: named(sizes.family), readers, shares=shares)
+    options: dict[str, Any] = {**sizes.sizes, **({"activation_checkpointing": True} if checkpointing else {})}
     written = ", ".join(f"{key}: {str(value).lower()}" for key, value in options.items())
     strategy = f"{{class_path: lightlib.strategies.MeshStrategy, init_args: {{{written}}}}}"
     label += " + checkpointing" * checkpointing

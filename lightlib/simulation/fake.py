@@ -22,16 +22,16 @@ def module_without_values(module: nn.Module) -> Any:
     Raises:
         MisconfigurationException: The module cannot be copied, or has lazy layers.
     """
-    held = [*module.parameters(), *module.buffers()]
+    tensors = [*module.parameters(), *module.buffers()]
     for part in module.modules():
-        held += tensors_in([value for value in vars(part).values() if not isinstance(value, nn.Module)])
-    if any(isinstance(tensor, UninitializedParameter) for tensor in held):
+        tensors += tensors_in([value for value in vars(part).values() if not isinstance(value, nn.Module)])
+    if any(isinstance(tensor, UninitializedParameter) for tensor in tensors):
         raise MisconfigurationException(
             f"{type(module).__name__} has lazy layers, whose shapes nothing knows before a batch.",
             expected="parameters with shapes.",
             fix="run one batch before: module(batch).",
         )
-    copies: dict[int, Any] = {id(tensor): _without_values(tensor) for tensor in held}
+    copies: dict[int, Any] = {id(tensor): _without_values(tensor) for tensor in tensors}
     try:
         copied = copy.deepcopy(module, copies)
     except Exception as error:
@@ -67,10 +67,10 @@ def samples_of(batch: Any) -> int | None:
 
 
 def _without_values(tensor: Tensor) -> Tensor:
-    made = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+    empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(made, requires_grad=tensor.requires_grad)
-    return made.requires_grad_(tensor.requires_grad)
+        return nn.Parameter(empty, requires_grad=tensor.requires_grad)
+    return empty.requires_grad_(tensor.requires_grad)
 
 
 @contextmanager
@@ -83,19 +83,19 @@ def moved_by_assignment() -> Iterator[None]:
 def _apply(module: nn.Module, function: Any, recurse: bool = True) -> nn.Module:
     done: dict[int, Tensor] = {}
     for part in module.modules() if recurse else [module]:
-        for held in (part._parameters, part._buffers):  # noqa: SLF001  as torch's own method does
-            for name, tensor in held.items():
+        for tensors in (part._parameters, part._buffers):  # noqa: SLF001  as torch's own method does
+            for name, tensor in tensors.items():
                 if tensor is not None:
-                    held[name] = _applied(tensor, function, done)
+                    tensors[name] = _applied(tensor, function, done)
     return module
 
 
 def _applied(tensor: Tensor, function: Any, done: dict[int, Tensor]) -> Any:
     if id(tensor) not in done:
         with torch.no_grad():
-            made = function(tensor)
-        same = made.dtype == tensor.dtype and made.device == tensor.device
+            applied = function(tensor)
+        same = applied.dtype == tensor.dtype and applied.device == tensor.device
         if not same and isinstance(tensor, nn.Parameter):
-            made = nn.Parameter(made, tensor.requires_grad)
-        done[id(tensor)] = tensor if same else made
+            applied = nn.Parameter(applied, tensor.requires_grad)
+        done[id(tensor)] = tensor if same else applied
     return done[id(tensor)]

@@ -133,8 +133,8 @@ def simulate(
         stack.enter_context(without_values(mailbox or Mailbox()))
         try:
             copied = module_without_values(module)
-            given = batch_without_values(batch, samples)
-            return _Fit(copied, given, strategy, devices, foreach, simulated=True).run()
+            fake_batch = batch_without_values(batch, samples)
+            return _Fit(copied, fake_batch, strategy, devices, foreach, simulated=True).run()
         except fake_errors() as error:
             raise _unknown(error) from error
 
@@ -191,8 +191,8 @@ class _Fit:
                 if self.at_peak[1]:
                     break
         amounts, where = first if self.counter.peak > self.counter.highest else self.at_peak
-        known = sum(vars(amounts).values()) - amounts.activations
-        amounts = replace(amounts, activations=self.counter.peak - known)
+        state_bytes = sum(vars(amounts).values()) - amounts.activations
+        amounts = replace(amounts, activations=self.counter.peak - state_bytes)
         return Counted(
             self.counter.peak, where, amounts, self.counter.current,
             dict(self.work.sent), self.work.between, self.work.flops,
@@ -213,8 +213,8 @@ class _Fit:
         for axis in getattr(strategy, "axes", ()):
             if isinstance(axis, Replicate) and self.simulated:
                 axis.wrap_by(self._replicas)
-        step, wanted = module.training_step, len(inspect.signature(module.training_step).parameters)
-        strategy.place(module, {"training_step": lambda *args: step(*args[:wanted])})
+        step, num_parameters = module.training_step, len(inspect.signature(module.training_step).parameters)
+        strategy.place(module, {"training_step": lambda *args: step(*args[:num_parameters])})
 
     def _replicas(self, *args: Any, **kwargs: Any) -> Any:
         self.replicas.append(SimulatedReplicas(*args, **kwargs))
@@ -222,12 +222,12 @@ class _Fit:
 
     def _configure(self) -> None:
         plan = Plan(num_batches=1000, max_epochs=1)
-        given, _ = configure(self.module, plan, empty=self.strategy.divides_parameters)
-        for optimizer in given:
+        optimizers, _ = configure(self.module, plan, empty=self.strategy.divides_parameters)
+        for optimizer in optimizers:
             for group in optimizer.param_groups if self.foreach else ():
                 if "foreach" in group and group["foreach"] is None and not group.get("fused"):
                     group["foreach"] = True
-        self.stand_in.optimizers.extend(self.strategy.optimizer(optimizer) for optimizer in given)
+        self.stand_in.optimizers.extend(self.strategy.optimizer(optimizer) for optimizer in optimizers)
 
     def _train(self, index: int) -> None:
         self.place.begin("forward")
@@ -260,19 +260,19 @@ class _Fit:
         return optimizer.step()
 
     def _note(self) -> None:
-        counter, module, seen = self.counter, self.module, set[int]()
-        states = [getattr(one, "optim", one).state for one in self.stand_in.optimizers]
+        counter, module, counted = self.counter, self.module, set[int]()
+        states = [getattr(optimizer, "optim", optimizer).state for optimizer in self.stand_in.optimizers]
         gathered, shards = held_by_fsdp(module)
         parameters = [*module.parameters(), *shards]
         buckets = [bucket for replicas in self.replicas for bucket in replicas.buckets]
-        known = {
-            "gathered": counter.bytes_of(gathered, seen),
-            "parameters": counter.bytes_of(parameters, seen),
-            "gradients": counter.bytes_of([*buckets, *(p.grad for p in parameters if p.grad is not None)], seen),
-            "optimizer_state": counter.bytes_of(states, seen),
-            "buffers": counter.bytes_of(module.buffers(), seen),
+        state_bytes = {
+            "gathered": counter.bytes_of(gathered, counted),
+            "parameters": counter.bytes_of(parameters, counted),
+            "gradients": counter.bytes_of([*buckets, *(p.grad for p in parameters if p.grad is not None)], counted),
+            "optimizer_state": counter.bytes_of(states, counted),
+            "buffers": counter.bytes_of(module.buffers(), counted),
         }
-        self.at_peak = Amounts(**known, activations=counter.current - sum(known.values())), str(self.place)
+        self.at_peak = Amounts(**state_bytes, activations=counter.current - sum(state_bytes.values())), str(self.place)
 
 
 def _nothing(*_: Any, **__: Any) -> None:

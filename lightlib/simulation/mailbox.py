@@ -60,8 +60,8 @@ class Mailbox:
         if stage not in self.letters:
             raise NotSentError(f"stage {stage}")
         described, structure = self.letters[stage]
-        made = [torch.empty(x.shape, dtype=x.dtype) if isinstance(x, _Described) else x for x in described]
-        return structured(made, structure)
+        leaves = [torch.empty(x.shape, dtype=x.dtype) if isinstance(x, _Described) else x for x in described]
+        return structured(leaves, structure)
 
     @property
     def _forward(self) -> Any:

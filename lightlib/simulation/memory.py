@@ -61,13 +61,17 @@ class MemoryCounter(TorchDispatchMode):
         if func.namespace == "_c10d_functional" and func.__name__.startswith("wait_tensor"):
             return args[0]  # the same tensor; of one without values torch makes another
         leaves = [output] if isinstance(output, Tensor) else flattened(output)[0]
-        made = [local_shard(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
-        counted = [tensor for tensor in made if self._is_counted(tensor)]
+        outputs = [local_shard(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
+        counted = [tensor for tensor in outputs if self._is_counted(tensor)]
         new = [tensor for tensor in counted if self._key(tensor) not in self._live]
         if new and func is not torch.ops.aten.lift_fresh.default:  # of a tensor that was made unseen
-            given = {self._key(tensor) for tensor in tensors_in(list(args)) if self._is_counted(tensor)}
+            keys_of_inputs = {self._key(tensor) for tensor in tensors_in(list(args)) if self._is_counted(tensor)}
             # views of tensors that were never counted: backends have such
-            counted = [one for one in counted if self._key(one) in self._live or self._key(one) not in given]
+            counted = [
+                tensor
+                for tensor in counted
+                if self._key(tensor) in self._live or self._key(tensor) not in keys_of_inputs
+            ]
         for tensor in counted:  # also known ones, which the operation may have resized
             self._see(tensor.untyped_storage())
         return output
@@ -103,24 +107,24 @@ class MemoryCounter(TorchDispatchMode):
             tensors: Also in lists and dicts.
             without: Storages that do not count; those that were counted are added to it.
         """
-        seen = set() if without is None else without
+        keys = set() if without is None else without
         total = 0
         for tensor in tensors_in(list(tensors)):
             key = self._key(local_shard(tensor))
-            if key not in seen and key in self._live:
-                seen.add(key)
+            if key not in keys and key in self._live:
+                keys.add(key)
                 total += self._live[key][1]
         return total
 
     def _see(self, storage: Any) -> None:
         key, size = identity(storage), storage.nbytes()
-        known = self._live.get(key)
-        if known is None:
+        live = self._live.get(key)
+        if live is None:
             self._live[key] = weakref.ref(storage, lambda _: self._forget(key)), size
             self.current += size
-        elif known[1] != size:
-            self._live[key] = known[0], size
-            self.current += size - known[1]
+        elif live[1] != size:
+            self._live[key] = live[0], size
+            self.current += size - live[1]
         else:
             return
         self.highest = max(self.highest, self.current)

@@ -94,14 +94,14 @@ def plan(
         'trainer: {strategy: ddp}'
     """
     _check(module, devices, nodes, memory, batch_sizes, headroom)
-    given = precision if isinstance(precision, Precision) else Precision.named(precision)
+    chosen_precision = precision if isinstance(precision, Precision) else Precision.named(precision)
     speeds = Speeds(*_positive(flops=flops, link=link, between=between))
-    task = _Task(module, batch, devices, nodes, memory, headroom, given, speeds)
+    task = _Task(module, batch, devices, nodes, memory, headroom, chosen_precision, speeds)
     sizes = list(batch_sizes) or [samples_of(batch) or 1]
     with _quiet(), unseen():
         rows, obstacle = task.rows(candidates(devices, nodes, strategies), sizes, measured)
-        found = Plan(rows, devices, nodes, memory, headroom, obstacle=obstacle, notes=_notes(module))
-        return found if memory is None else _concluded(task, found)
+        table = Plan(rows, devices, nodes, memory, headroom, obstacle=obstacle, notes=_notes(module))
+        return table if memory is None else _concluded(task, table)
 
 
 @dataclass(frozen=True)
@@ -129,19 +129,19 @@ class _Task:
 
     def rows(self, given: Sequence[Candidate], sizes: Sequence[int], measured: bool) -> tuple[list[Row], str]:
         """Return a row for each strategy and size; if the step cannot be simulated at all, why, and rows without."""
-        found, obstacle = list[Row](), ""
-        for one, samples in ((one, samples) for one in given for samples in sizes):
+        rows, obstacle = list[Row](), ""
+        for candidate, samples in ((candidate, samples) for candidate in given for samples in sizes):
             try:
-                found.append(self.row(one, samples))
+                rows.append(self.row(candidate, samples))
             except SimulationError as error:
                 obstacle = obstacle or str(error)
-                found.append(_refused(one, samples, error))
-        if not obstacle or any(row.counted is not None and row.source == "simulated" for row in found):
-            return found, ""
-        found = [by_formula(self.held, one, sizes[0]) for one in given]
+                rows.append(_refused(candidate, samples, error))
+        if not obstacle or any(row.counted is not None and row.source == "simulated" for row in rows):
+            return rows, ""
+        rows = [by_formula(self.held, candidate, sizes[0]) for candidate in given]
         if measured:
-            found = [self._measured(sizes[0]), *found]
-        return [self._judged(row) for row in found], obstacle
+            rows = [self._measured(sizes[0]), *rows]
+        return [self._judged(row) for row in rows], obstacle
 
     def tried(self, one: Candidate, samples: int) -> Row:
         """Return the row of another number of samples, which the step may refuse."""
@@ -173,11 +173,11 @@ class _Task:
 
     def counted(self, one: Candidate, samples: int) -> Counted:
         """Return the needs of the process that needs most."""
-        mailbox, waiting, found = Mailbox(), list(one.ranks), list[Counted]()
+        mailbox, waiting, counts = Mailbox(), list(one.ranks), list[Counted]()
         while waiting:
             rank = waiting.pop(0)
             try:
-                found.append(
+                counts.append(
                     simulate(
                         self.module, self.batch, one.make(), self.devices, self.nodes, self.precision,
                         rank=rank, samples=samples, foreach=True, mailbox=mailbox,
@@ -185,7 +185,7 @@ class _Task:
                 )  # fmt: skip
             except NotSentError:
                 waiting.append(rank)
-        return max(found, key=lambda counted: counted.peak)
+        return max(counts, key=lambda counted: counted.peak)
 
     def _judged(self, row: Row) -> Row:
         if row.counted is None:
@@ -199,37 +199,37 @@ class _Task:
         strategy, module = SingleDeviceStrategy(), copy.deepcopy(self.module)
         strategy.use(CPUAccelerator(), [torch.device("cpu")], self.precision, Environment())
         strategy.setup_environment()
-        one = Candidate("single_device", "single_device", SingleDeviceStrategy)
-        return Row(one, samples, measure(module, copy.deepcopy(self.batch), strategy), source="measured")
+        candidate = Candidate("single_device", "single_device", SingleDeviceStrategy)
+        return Row(candidate, samples, measure(module, copy.deepcopy(self.batch), strategy), source="measured")
 
 
-def _concluded(task: _Task, found: Plan) -> Plan:
+def _concluded(task: _Task, table: Plan) -> Plan:
     """Return the plan with a recommendation, or with the smallest change that makes something fit."""
-    fitting = [row for row in found.rows if row.fits and row.source != "formula"]
+    fitting = [row for row in table.rows if row.fits and row.source != "formula"]
     if fitting:
         best = max(fitting, key=lambda row: row.rate or 0.0) if all(row.rate for row in fitting) else fitting[0]
         assert best.counted is not None, "it fits"
-        before = [row for row in found.rows if row.fits is False]
+        before = [row for row in table.rows if row.fits is False]
         reason = f"it needs {size(best.counted.peak)} of the {size(task.limit)} that a device has for it"
         if best.seconds is not None:
             reason += ", and is the fastest by the given speeds"
-        elif before and found.rows.index(before[0]) < found.rows.index(best) and before[0].counted is not None:
+        elif before and table.rows.index(before[0]) < table.rows.index(best) and before[0].counted is not None:
             reason += f", and {before[0].candidate.label} would need {size(before[0].counted.peak)}"
         else:
             reason += ", and is the simplest that fits"
         largest = _largest(task, best) if best.source == "simulated" else None
-        return replace(found, recommended=best, reason=reason, largest=largest)
-    if found.obstacle:
-        return replace(found, reason="The step was not simulated, so nothing is recommended")
-    refused = [row for row in found.rows if row.fits is False]
+        return replace(table, recommended=best, reason=reason, largest=largest)
+    if table.obstacle:
+        return replace(table, reason="The step was not simulated, so nothing is recommended")
+    refused = [row for row in table.rows if row.fits is False]
     if not refused:
-        return replace(found, reason="Every strategy refuses this module or batch")
+        return replace(table, reason="Every strategy refuses this module or batch")
     counted = [row for row in refused if row.source != "formula"]
     least = min(counted or refused, key=lambda row: row.counted.peak if row.counted is not None else 0)
     assert least.counted is not None, "it does not fit"
     needs = f"needs least, {'' if counted else 'more than '}{size(least.counted.peak)}"
     reason = f"Nothing fits: {least.candidate.label} {needs}, and a device has {size(task.limit)} for it"
-    return replace(found, reason=reason, change=_change(task, least))
+    return replace(table, reason=reason, change=_change(task, least))
 
 
 def _largest(task: _Task, row: Row) -> int:
@@ -266,14 +266,14 @@ def _change(task: _Task, least: Row) -> str:
         return "With precision bf16-true it fits"
     for factor in (2, 4, 8, 16):
         more = replace(task, devices=task.devices * factor)
-        for one in candidates(more.devices, more.nodes, ["fsdp"])[::-1]:
-            if more.tried(one, least.samples).fits:
-                return f"With {more.devices} devices in place of {task.devices} it fits: {one.label}"
+        for candidate in candidates(more.devices, more.nodes, ["fsdp"])[::-1]:
+            if more.tried(candidate, least.samples).fits:
+                return f"With {more.devices} devices in place of {task.devices} it fits: {candidate.label}"
     return "Neither one sample, nor bf16-true, nor 16 times the devices make it fit: a layer alone is too large"
 
 
-def _refused(one: Candidate, samples: int, error: Exception) -> Row:
-    return Row(one, samples, None, refused=str(error).partition("\n")[0])
+def _refused(candidate: Candidate, samples: int, error: Exception) -> Row:
+    return Row(candidate, samples, None, refused=str(error).partition("\n")[0])
 
 
 def _notes(module: nn.Module) -> list[str]:
@@ -302,7 +302,11 @@ def _check(
             expected="a method `training_step(self, batch, batch_idx)`.",
             fix=f"define it in {type(module).__name__}.",
         )
-    for name, value in (("devices", devices), ("nodes", nodes), *(("batch_sizes", one) for one in batch_sizes)):
+    for name, value in (
+        ("devices", devices),
+        ("nodes", nodes),
+        *(("batch_sizes", batch_size) for batch_size in batch_sizes),
+    ):
         check_int("plan", name, value, 1, example=8)
     if memory is not None:
         check_int("plan", "memory", memory, 1, meaning=": the bytes of a device", example=80 * 10**9)

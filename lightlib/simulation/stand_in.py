@@ -50,8 +50,10 @@ class StandIn:
 
     def for_user(self, wrapped: bool) -> Any:
         """Return the optimizer or the list of them; see `Module.optimizers`."""
-        found = [LightningOptimizer(one, self._step) if wrapped else one for one in self.optimizers]
-        return found[0] if len(found) == 1 else found
+        optimizers = [
+            LightningOptimizer(optimizer, self._step) if wrapped else optimizer for optimizer in self.optimizers
+        ]
+        return optimizers[0] if len(optimizers) == 1 else optimizers
 
     def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
         """Clip the gradients of `optimizer`."""

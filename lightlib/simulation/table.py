@@ -154,17 +154,17 @@ def _about(plan: Plan) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    found, fits = row.counted, {None: "", True: "yes", False: "no"}[row.fits]
-    if found is None:
+    counted, fits = row.counted, {None: "", True: "yes", False: "no"}[row.fits]
+    if counted is None:
         return (row.candidate.label, str(row.samples), "refused", *[""] * (len(_HEADS) - 3))
-    amounts, sent = found.amounts, sum(found.sent.values())
-    held = (amounts.parameters, amounts.gradients, amounts.optimizer_state)
+    amounts, sent = counted.amounts, sum(counted.sent.values())
+    state_bytes = (amounts.parameters, amounts.gradients, amounts.optimizer_state)
     rest = amounts.activations + amounts.gathered + amounts.buffers
     activations = size(rest) if row.source != "formula" else "?"
-    peak = f"{'> ' * (row.source == 'formula')}{size(found.peak)}{' (measured)' * (row.source == 'measured')}"
+    peak = f"{'> ' * (row.source == 'formula')}{size(counted.peak)}{' (measured)' * (row.source == 'measured')}"
     rate = "" if row.rate is None else f"{row.rate:.3g}"
     return (
-        row.candidate.label, str(row.samples), peak, fits, *map(size, held), activations,
+        row.candidate.label, str(row.samples), peak, fits, *map(size, state_bytes), activations,
         size(sent) if sent else "-", f"{row.bubble:.0%}" if row.bubble else "", rate,
     )  # fmt: skip
 
@@ -181,7 +181,7 @@ def _parts(counted: Counted) -> str:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    found: Mapping[str, Any] = {} if row.counted is None else asdict(row.counted)
+    counted: Mapping[str, Any] = {} if row.counted is None else asdict(row.counted)
     return {
         "strategy": row.candidate.label,
         "yaml": row.candidate.yaml,
@@ -192,5 +192,5 @@ def _plain(row: Row) -> dict[str, Any]:
         "fits": row.fits,
         "bubble": row.bubble,
         "seconds": row.seconds,
-        **found,
+        **counted,
     }

@@ -58,12 +58,12 @@ class Work(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _count(self, name: str, args: Any, output: Any) -> None:
-        found = next((share for start, share in _SHARES.items() if name.startswith((start, f"i{start}"))), None)
-        ranks = group_of(args) if found is not None else ()
-        if found is None or len(ranks) < 2:
+        share_of_rank = next((share for start, share in _SHARES.items() if name.startswith((start, f"i{start}"))), None)
+        ranks = group_of(args) if share_of_rank is not None else ()
+        if share_of_rank is None or len(ranks) < 2:
             return
-        kind, share = found
-        size = round(share(len(ranks)) * max(_bytes(one) for one in (*args, output)))
+        kind, share = share_of_rank
+        size = round(share(len(ranks)) * max(_bytes(value) for value in (*args, output)))
         self.sent[kind] += size
         if len({rank // self.per_machine for rank in ranks}) > 1:
             self.between += size

@@ -59,7 +59,11 @@ def without_values(mailbox: Mailbox) -> Iterator[None]:
             (ProcessGroup, "reduce", lambda self, tensor, group=None, reduce_op="mean": tensor),
             (ProcessGroup, "barrier", _nothing),
             (distributed, "broadcast_object_list", _nothing),
-            (replicate, "used_anywhere", lambda parameters, *_: [one.grad is not None for one in parameters]),
+            (
+                replicate,
+                "used_anywhere",
+                lambda parameters, *_: [parameter.grad is not None for parameter in parameters],
+            ),
             (FirstForward, "_compare", _nothing),
             (TensorAxis, "_check_gradients", _nothing),
             (trial, "_same", _are_alike),
@@ -78,13 +82,15 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing, in place of a function that changes neither memory nor messages of a step."""
 
 
-def _are_alike(wanted: Sequence[Tensor], found: Sequence[Tensor]) -> bool:
+def _are_alike(expected: Sequence[Tensor], received: Sequence[Tensor]) -> bool:
     """Compare shapes in place of values."""
-    return [(one.shape, one.dtype) for one in wanted] == [(one.shape, one.dtype) for one in found]
+    return [(tensor.shape, tensor.dtype) for tensor in expected] == [
+        (tensor.shape, tensor.dtype) for tensor in received
+    ]
 
 
 def line_of(error: BaseException) -> str:
     """Return the place in the user's code that raised: outside of torch, of lightlib and of installed packages."""
     places = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
-    found = [f"{file}:{line}" for file, line in places if not file.startswith(_NOT_THE_USERS)]
-    return found[-1] if found else ""
+    user_lines = [f"{file}:{line}" for file, line in places if not file.startswith(_NOT_THE_USERS)]
+    return user_lines[-1] if user_lines else ""

@@ -80,13 +80,15 @@ def advise(
     stored, gradients = _stored(module, param_dtype)
     state, kind = _ASSUMED * gradients, "optimizer state (as AdamW's)"
     if stored + gradients + state > memory * ROOM:  # only then it matters
-        known = _state_bytes(module, optimizers, gradients)
-        state, kind = (state, kind) if known is None else (known, "optimizer state")
+        state_bytes = _state_bytes(module, optimizers, gradients)
+        state, kind = (state, kind) if state_bytes is None else (state_bytes, "optimizer state")
     needed = stored + gradients + state
-    what = f"parameters, gradients and {kind} need {size(needed)}"
+    requirement = f"parameters, gradients and {kind} need {size(needed)}"
     if needed <= memory * ROOM:
-        return Advice("ddp" if devices > 1 else "single_device", f"{what}, and a device has {size(memory)}", True)
-    too_much = f"{what}, more than {ROOM * 100:.0f} % of the {size(memory)} of a device"
+        return Advice(
+            "ddp" if devices > 1 else "single_device", f"{requirement}, and a device has {size(memory)}", True
+        )
+    too_much = f"{requirement}, more than {ROOM * 100:.0f} % of the {size(memory)} of a device"
     if devices == 1:
         return Advice("single_device", f"{too_much}, and there is only one", False)
     share = needed / devices
@@ -129,10 +131,10 @@ def _state_bytes(module: nn.Module, optimizers: Iterable[Optimizer] | None, grad
         if not optimizers or copied is None:
             return None
         module = copied
-    held = expected_memory(module, optimizers)
-    if held.optimizer_state is None or not held.gradients:
-        return held.optimizer_state
-    return round(held.optimizer_state * gradients / held.gradients)  # in the dtype of the training
+    expected = expected_memory(module, optimizers)
+    if expected.optimizer_state is None or not expected.gradients:
+        return expected.optimizer_state
+    return round(expected.optimizer_state * gradients / expected.gradients)  # in the dtype of the training
 
 
 def _without_memory(module: nn.Module) -> nn.Module | None:
@@ -160,5 +162,9 @@ def _optimizers_of(module: Any) -> list[Optimizer]:
         return []
 
 
-def _found(given: Any) -> list[Optimizer]:
-    return [given] if isinstance(given, Optimizer) else [one for part in children(given) for one in _found(part)]
+def _found(configured: Any) -> list[Optimizer]:
+    return (
+        [configured]
+        if isinstance(configured, Optimizer)
+        else [optimizer for part in children(configured) for optimizer in _found(part)]
+    )

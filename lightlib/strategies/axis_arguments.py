@@ -25,8 +25,8 @@ def axis_of(name: str, given: Any, kind: type[A]) -> A:
             expected=f"a size, or a lightlib.strategies.{kind.__name__}.",
             fix=f"MeshStrategy({name}={kind.__name__}({given.size}))",
         )
-    made: Any = given if isinstance(given, kind) else kind(given)  # type: ignore[call-arg]
-    return made  # type: ignore[no-any-return]
+    axis: Any = given if isinstance(given, kind) else kind(given)  # type: ignore[call-arg]
+    return axis  # type: ignore[no-any-return]
 
 
 def transform_of(given: bool | A, kind: type[A]) -> tuple[A, ...]:
@@ -52,28 +52,28 @@ def transforms_of(arguments: Mapping[str, Any]) -> tuple[Transform, ...]:
         UnknownNameError: A dict has an option that there is not.
     """
     return tuple(
-        given if isinstance(given, kind) else _transform(name, kind, given)
+        argument if isinstance(argument, kind) else _transform(name, kind, argument)
         for name, kind in _TRANSFORMS.items()
-        if (given := arguments.get(name)) not in (None, False)
+        if (argument := arguments.get(name)) not in (None, False)
     )
 
 
-def _transform(name: str, kind: type[Transform], given: Any) -> Transform:
-    options = dict(given) if isinstance(given, Mapping) else {"target": given}
+def _transform(name: str, kind: type[Transform], argument: Any) -> Transform:
+    options = dict(argument) if isinstance(argument, Mapping) else {"target": argument}
     target = options.pop("target", True)
-    known = ["target", *(each for each in inspect.signature(kind).parameters if each != "blocks")]
+    allowed = ["target", *(each for each in inspect.signature(kind).parameters if each != "blocks")]
     for option in options:
-        if option not in known:
-            fix = f"{owner()}({name}={{{closest(option, known, known[1])!r}: …}})"
-            raise UnknownNameError(f"option of {name}", option, known, fix=fix)
+        if option not in allowed:
+            fix = f"{owner()}({name}={{{closest(option, allowed, allowed[1])!r}: …}})"
+            raise UnknownNameError(f"option of {name}", option, allowed, fix=fix)
     names = [target] if isinstance(target, str) else target
     if target is not True and not (
         isinstance(names, Sequence) and names and all(isinstance(each, str) and each for each in names)
     ):
         raise ArgumentTypeError(
-            f"{name} is {shown(given)}.",
+            f"{name} is {shown(argument)}.",
             expected='True, False, "blocks", the name of a module or a list of names with wildcards, a dict of these as'
-            f' "target" and options ({", ".join(known[1:])}), or a lightlib.strategies.{kind.__name__}.',
+            f' "target" and options ({", ".join(allowed[1:])}), or a lightlib.strategies.{kind.__name__}.',
             fix=f'{owner()}({name}="blocks")',
         )
     return kind(blocks=target if target in (True, "blocks") else list(names), **options)
@@ -85,16 +85,18 @@ def joined(own: Sequence[Transform], given: Sequence[Transform], strategy: str) 
     Raises:
         MisconfigurationException: Both have one of a kind, or two exclude each other.
     """
-    for one in given:
-        if any(other.argument == one.argument for other in own):
+    for transform in given:
+        if any(other.argument == transform.argument for other in own):
             raise MisconfigurationException(
-                f"{one.argument} is given twice: to the {owner().name} and to {strategy}.",
+                f"{transform.argument} is given twice: to the {owner().name} and to {strategy}.",
                 expected="one of the two.",
-                fix=f"leave out {strategy}({one.argument}=…).",
+                fix=f"leave out {strategy}({transform.argument}=…).",
             )
-    every = sorted((*own, *given), key=lambda one: list(_TRANSFORMS).index(one.argument))
-    eager = any(isinstance(one, Compile) and str(one.backend).startswith("eager") for one in every)
-    if eager and any(isinstance(one, ActivationCheckpoint) and one.preserve_rng_state for one in every):
+    every = sorted((*own, *given), key=lambda transform: list(_TRANSFORMS).index(transform.argument))
+    eager = any(isinstance(transform, Compile) and str(transform.backend).startswith("eager") for transform in every)
+    if eager and any(
+        isinstance(transform, ActivationCheckpoint) and transform.preserve_rng_state for transform in every
+    ):
         raise MisconfigurationException(
             "activation_checkpointing with compile and its backend 'eager', in which torch does not draw the same "
             "random numbers again: gradients of dropout would be wrong.",

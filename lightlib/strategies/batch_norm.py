@@ -25,11 +25,11 @@ def synchronize(module: nn.Module, device: torch.device, processes: Collectives)
     if device.type != "cpu":
         nn.SyncBatchNorm.convert_sync_batchnorm(module, group)  # type: ignore[no-untyped-call]
         return
-    made: dict[int, SyncedBatchNorm] = {}  # one layer may be in several places
+    synced: dict[int, SyncedBatchNorm] = {}  # one layer may be in several places
     for name, layer in list(module.named_modules(remove_duplicate=False)):
         if name and isinstance(layer, AnyBatchNorm) and not isinstance(layer, SyncedBatchNorm):
-            made[id(layer)] = made.get(id(layer)) or SyncedBatchNorm.of(layer, group)
-            module.set_submodule(name, made[id(layer)])
+            synced[id(layer)] = synced.get(id(layer)) or SyncedBatchNorm.of(layer, group)
+            module.set_submodule(name, synced[id(layer)])
 
 
 class Processes:
@@ -135,9 +135,9 @@ def _statistics(x: Tensor, processes: Processes) -> tuple[Tensor, Tensor, float]
     mean = x.mean(rest) if number else x.new_zeros(channels)
     squares = (x - _along(mean, x)).square().sum(rest)
     mine = torch.cat([mean, squares, mean.new_full((1,), number)])
-    found = [torch.empty_like(mine) for _ in range(processes.size)]
-    distributed.all_gather(found, mine, group=processes.group)
-    every = torch.stack(found)
+    rank_values = [torch.empty_like(mine) for _ in range(processes.size)]
+    distributed.all_gather(rank_values, mine, group=processes.group)
+    every = torch.stack(rank_values)
     means, counts = every[:, :channels], every[:, -1:]
     count = float(counts.sum())
     if count < 2:

@@ -47,10 +47,10 @@ def norms(groups: Sequence[Sequence[_Pair]], device: torch.device, local: Sequen
         local: As for :func:`clip`.
     """
     squares = torch.stack([torch.stack([_squares(kind, device) for kind in _kinds(group, local)]) for group in groups])
-    for index, held in enumerate(local):
+    for index, local_part in enumerate(local):
         summed = [kind for kind in range(2 ** len(local)) if kind & 2**index]
         reduced = squares[:, summed].contiguous()
-        distributed.all_reduce(reduced, group=held.group)
+        distributed.all_reduce(reduced, group=local_part.group)
         squares[:, summed] = reduced
     return squares.sum(1).sqrt()
 
@@ -59,7 +59,7 @@ def _kinds(group: Sequence[_Pair], local: Sequence[LocalParameters]) -> list[lis
     """Return the pairs by the groups in which their parameters are local, as bits."""
     kinds: list[list[_Pair]] = [[] for _ in range(2 ** len(local))]
     for pair in group:
-        kinds[sum(2**index for index, held in enumerate(local) if pair[0] in held)].append(pair)
+        kinds[sum(2**index for index, local_part in enumerate(local) if pair[0] in local_part)].append(pair)
     return kinds
 
 

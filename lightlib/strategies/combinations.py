@@ -20,23 +20,23 @@ def filled(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
         >>> filled({"replicate": -1, "tensor": 2}, 8)
         {'replicate': 4, 'tensor': 2}
     """
-    known = math.prod(size for size in sizes.values() if size != -1)
+    product = math.prod(size for size in sizes.values() if size != -1)
     shown = " x ".join(f"{name}={size}" for name, size in sizes.items() if size != 1) or "replicate=1"
     if -1 not in sizes.values():
-        if known != world_size:
+        if product != world_size:
             raise MisconfigurationException(
-                f"The sizes {shown} make {known} processes, but there are {world_size}.",
+                f"The sizes {shown} make {product} processes, but there are {world_size}.",
                 expected=f"sizes whose product is devices x num_nodes = {world_size}.",
-                fix=f"{owner()}(devices={known}), or -1 in place of one size.",
+                fix=f"{owner()}(devices={product}), or -1 in place of one size.",
             )
         return dict(sizes)
-    if world_size % known:
+    if world_size % product:
         raise MisconfigurationException(
-            f"The sizes {shown} do not divide the {world_size} processes: {world_size} / {known} is no integer.",
+            f"The sizes {shown} do not divide the {world_size} processes: {world_size} / {product} is no integer.",
             expected=f"fixed sizes whose product divides devices x num_nodes = {world_size}.",
-            fix=f"{owner()}(devices={known * math.ceil(world_size / known)}), or smaller sizes.",
+            fix=f"{owner()}(devices={product * math.ceil(world_size / product)}), or smaller sizes.",
         )
-    return {name: world_size // known if size == -1 else size for name, size in sizes.items()}
+    return {name: world_size // product if size == -1 else size for name, size in sizes.items()}
 
 
 def check_combination(axes: Sequence[Axis]) -> None:
@@ -58,13 +58,13 @@ def check_combination(axes: Sequence[Axis]) -> None:
             fix=f"MeshStrategy({open_ones[0]}=-1, {open_ones[1]}=1)",
         )
     _check_names(dimensions)
-    given = {axis.name: axis for axis in axes if axis.active}
+    active = {axis.name: axis for axis in axes if axis.active}
     options = {option for axis in axes for option in axis.options}
-    own = [((axis.name, name), why, fix) for axis in given.values() for name, why, fix in axis.refused]
-    for together, why, fix in (*REFUSED, *own):
-        if all(name in given or name in options for name in together):
-            sized = {name for name, axis in given.items() if axis.size != 1}
-            written = (f"{name}={given[name].size}" if name in sized else name for name in together)
+    refused_by_axes = [((axis.name, name), why, fix) for axis in active.values() for name, why, fix in axis.refused]
+    for together, why, fix in (*REFUSED, *refused_by_axes):
+        if all(name in active or name in options for name in together):
+            sized = {name for name, axis in active.items() if axis.size != 1}
+            written = (f"{name}={active[name].size}" if name in sized else name for name in together)
             raise MisconfigurationException(f"{' with '.join(written)}: {why}", expected="one of the two.", fix=fix)
 
 

@@ -37,7 +37,9 @@ def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = (
     reshard(module)
     parameters = list(module.parameters())
     several = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
-    states = [[one.state, getattr(getattr(one, "optim", None), "state", {})] for one in several]  # the second with ZeRO
+    states = [
+        [optimizer.state, getattr(getattr(optimizer, "optim", None), "state", {})] for optimizer in several
+    ]  # the second with ZeRO
     state = tensors_in(states)
     return {
         "parameters": sum(map(_bytes, parameters)),

@@ -340,7 +340,7 @@ class MeshStrategy(Strategy):
 
     @property
     def _local(self) -> list[LocalParameters]:
-        return [held for axis in self.axes if (held := axis.local_parameters()) is not None]
+        return [parameters for axis in self.axes if (parameters := axis.local_parameters()) is not None]
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         for axis in self.axes:
@@ -366,8 +366,8 @@ class MeshStrategy(Strategy):
     def unscale(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
         unscale(scaler, optimizer, self.root_device)
         if any(not axis.equal_gradients for axis in self.axes):
-            for found in found_inf(scaler, optimizer):
-                distributed.all_reduce(found, distributed.ReduceOp.MAX)
+            for flag in found_inf(scaler, optimizer):
+                distributed.all_reduce(flag, distributed.ReduceOp.MAX)
 
     # state
     def module_state(self) -> dict[str, Any]:
@@ -385,7 +385,7 @@ class MeshStrategy(Strategy):
         state_by_name.load_optimizer_state(optimizer, state_dict, self.parameter_names(optimizer), self.names)
 
     def state_dict(self) -> dict[str, Any]:
-        return {axis.name: own for axis in self.axes if (own := axis.state_dict())}
+        return {axis.name: axis_state for axis in self.axes if (axis_state := axis.state_dict())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for axis in self.axes:

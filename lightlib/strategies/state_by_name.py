@@ -84,22 +84,22 @@ def gathered(own: Mapping[str, Any], partial: bool, order: Sequence[str] = ()) -
 def _whole(value: Any, kept: bool) -> Any:
     """Return the full tensor on the CPU; None where it is not kept. Every process takes part in gathering."""
     if isinstance(value, dict):
-        return {key: _whole(one, kept) for key, one in value.items()}
+        return {key: _whole(entry, kept) for key, entry in value.items()}
     if not isinstance(value, DTensor):
         return value
     full = value.full_tensor()
     return full.cpu() if kept else None
 
 
-def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
+def _with_missing(local: Mapping[str, Any]) -> dict[str, Any]:
     """Return, on rank 0, `own` and the missing entries, each from the first process that has it."""
     names: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(names, list(own))
-    owner = {name: rank for rank, held in reversed([*enumerate(names)]) for name in held}
+    distributed.all_gather_object(names, list(local))
+    owner = {name: rank for rank, rank_names in reversed([*enumerate(names)]) for name in rank_names}
     rank = distributed.get_rank()
     mine = {
         name: map_tensors(lambda tensor: tensor.detach().cpu(), value)
-        for name, value in own.items()
+        for name, value in local.items()
         if owner[name] == rank
     }
     parts: list[Any] | None = [None] * len(names) if rank == 0 else None
@@ -107,7 +107,7 @@ def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
     if parts is None:
         return {}
     merged = {name: value for part in parts for name, value in part.items()}
-    return {**merged, **own}
+    return {**merged, **local}
 
 
 def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool, known: Sequence[str]) -> None:
@@ -181,13 +181,15 @@ def _named(
     saved = optimizer.state_dict()
     flat = [name for group in names for name in group]
     by_name = {flat[index]: entry for index, entry in saved["state"].items()}
-    groups = [{**group, "params": list(own)} for group, own in zip(saved["param_groups"], names, strict=True)]
+    groups = [
+        {**group, "params": list(group_names)} for group, group_names in zip(saved["param_groups"], names, strict=True)
+    ]
     if partial:
         every: list[Any] = [None] * distributed.get_world_size()
         distributed.all_gather_object(every, names)
         place = {name: index for index, name in enumerate(order)}
         for index, group in enumerate(groups):
-            merged = {name for one in every for name in one[index]}
+            merged = {name for rank_names in every for name in rank_names[index]}
             group["params"] = sorted(merged, key=lambda name: place.get(name, len(place)))
     return by_name, [{**group, "param_names": group["params"]} for group in groups]
 
@@ -215,8 +217,8 @@ def load_optimizer_state(
     groups, by_name = entries_by_name(saved, len(optimizer.param_groups), order)
     state = {
         name: {key: _cut(value, parameter) for key, value in by_name[name].items()}
-        for own, live in zip(names, optimizer.param_groups, strict=True)
-        for name, parameter in zip(own, live["params"], strict=True)
+        for group_names, live in zip(names, optimizer.param_groups, strict=True)
+        for name, parameter in zip(group_names, live["params"], strict=True)
         if name in by_name
     }
     optimizer.load_state_dict(numbered(state, renamed(groups, names)))
@@ -241,8 +243,10 @@ def entries_by_name(
         )
     by_name: dict[str, Any] = {}
     for group in groups:
-        held = group.get("param_names") or [order[index] for index in group["params"]]
-        by_name |= {n: saved["state"][i] for n, i in zip(held, group["params"], strict=True) if i in saved["state"]}
+        group_names = group.get("param_names") or [order[index] for index in group["params"]]
+        by_name |= {
+            n: saved["state"][i] for n, i in zip(group_names, group["params"], strict=True) if i in saved["state"]
+        }
     return groups, by_name
 
 
@@ -261,4 +265,4 @@ def _unnamed(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def renamed(groups: Sequence[Mapping[str, Any]], names: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """Return saved groups with the names of this process's parameters."""
-    return [{**_unnamed(group), "params": own} for group, own in zip(groups, names, strict=True)]
+    return [{**_unnamed(group), "params": group_names} for group, group_names in zip(groups, names, strict=True)]

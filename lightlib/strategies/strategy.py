@@ -173,8 +173,12 @@ class Strategy(ABC):
     @property
     def compiler(self) -> Callable[..., Any] | None:
         """The function that compiles the steps of the module; None if they are not compiled."""
-        chosen = (one for one in self.transforms if isinstance(one, Compile) and one.takes_steps(self.around))
-        return next((one.compiled for one in chosen), None)
+        chosen = (
+            transform
+            for transform in self.transforms
+            if isinstance(transform, Compile) and transform.takes_steps(self.around)
+        )
+        return next((transform.compiled for transform in chosen), None)
 
     def synchronize_batchnorm(self) -> None:
         """Use the mean and variance over all processes, as with the Trainer's argument; before `place`."""
@@ -234,8 +238,8 @@ class Strategy(ABC):
             groups: Pairs of a parameter and a tensor that is placed as it is, such as its gradient. By default this
                 process has all of them in full.
         """
-        found = [get_total_norm([tensor for _, tensor in group]) for group in groups]
-        return torch.stack([norm.to(self.root_device) for norm in found])
+        group_norms = [get_total_norm([tensor for _, tensor in group]) for group in groups]
+        return torch.stack([norm.to(self.root_device) for norm in group_norms])
 
     @abstractmethod
     def module_state(self) -> dict[str, Any]:

@@ -110,19 +110,19 @@ class AcceleratorKit(Kit):
         for count in {1, self.ask("auto_device_count", types=(int,))}:
             devices = self.ask("get_parallel_devices", self.ask("parse_devices", count))
             kinds = list(map(type, devices)) if isinstance(devices, list) else devices
-            what = f"{self.name}.get_parallel_devices(parse_devices({count})) is {devices!r}."
+            problem = f"{self.name}.get_parallel_devices(parse_devices({count})) is {devices!r}."
             fix = "return a torch.device for each device that parse_devices has chosen."
-            assert kinds == [torch.device] * count, self.unmet(what, fix)
+            assert kinds == [torch.device] * count, self.unmet(problem, fix)
         for wrong in ("many", 0, 1.5):
-            what, parsed = f"{self.name}.parse_devices({wrong!r})", _NOTHING
+            problem, parsed = f"{self.name}.parse_devices({wrong!r})", _NOTHING
             fix = "raise lightlib.errors.MisconfigurationException in parse_devices."
-            with self.succeeds(what, fix), suppress(MisconfigurationException):
+            with self.succeeds(problem, fix), suppress(MisconfigurationException):
                 parsed = self.accelerator.parse_devices(wrong)
-            text = self.unmet(f"{what} returned {parsed!r}.", "check the user's value in parse_devices.")
+            text = self.unmet(f"{problem} returned {parsed!r}.", "check the user's value in parse_devices.")
             assert parsed is _NOTHING, text
 
     def test_available(self) -> None:
-        device, what = self.device(), f"{self.name}.is_available()"
+        device, call = self.device(), f"{self.name}.is_available()"
         initialized = getattr(getattr(torch, device.type, None), "is_initialized", bool)
         before = initialized()
         with _Operations() as operations:
@@ -130,8 +130,8 @@ class AcceleratorKit(Kit):
         claims = [f"ran {name}" for name in operations.names] + [f"initialized {device.type}"] * (
             initialized() != before
         )
-        assert not claims, self.unmet(f"{what} {claims[0]}.", "ask the driver for the number of devices instead.")
-        assert available, self.unmet(f"{what} is False.", "run the checks on a machine that has one.")
+        assert not claims, self.unmet(f"{call} {claims[0]}.", "ask the driver for the number of devices instead.")
+        assert available, self.unmet(f"{call} is False.", "run the checks on a machine that has one.")
         reason = self.ask("why_unavailable")
         fix = "return both texts; the error for a machine without the device consists of them."
         kinds = list(map(type, reason)) if isinstance(reason, tuple) else reason
@@ -149,13 +149,13 @@ class AcceleratorKit(Kit):
             self.ask("rng_state", types=(dict,))
             loaded = self.rng_state()
             self.ask("manual_seed", 8)
-            what = f"{self.name}.manual_seed(7) and manual_seed(8) leave the same rng_state()."
+            problem = f"{self.name}.manual_seed(7) and manual_seed(8) leave the same rng_state()."
             fix = "seed each generator in manual_seed, and return a copy of its state in rng_state."
-            assert not loaded or not equal(self.ask("rng_state"), loaded), self.unmet(what, fix)
+            assert not loaded or not equal(self.ask("rng_state"), loaded), self.unmet(problem, fix)
             self.ask("set_rng_state", {**loaded, "a kind of another package": 1})
-            what = f"{self.name}.rng_state() differs from the state that set_rng_state received."
+            problem = f"{self.name}.rng_state() differs from the state that set_rng_state received."
             fix = "restore each entry of rng_state in set_rng_state."
-            assert equal(self.ask("rng_state"), loaded), self.unmet(what, fix)
+            assert equal(self.ask("rng_state"), loaded), self.unmet(problem, fix)
 
     def test_forks(self) -> None:
         device = self.device()
@@ -170,9 +170,9 @@ class AcceleratorKit(Kit):
                         raise error
                 after = {"CPU": torch.get_rng_state(), "device": self.ask("rng_state")}
                 changed = next((name for name in before if not equal(before[name], after[name])), None)
-                what = f"{self.name}.fork_rng({str(device)!r}) leaves the {changed}'s generator changed {when}."
+                problem = f"{self.name}.fork_rng({str(device)!r}) leaves the {changed}'s generator changed {when}."
                 fix = "restore it in a `finally`, or keep the default of Accelerator.fork_rng."
-                assert changed is None, self.unmet(what, fix)
+                assert changed is None, self.unmet(problem, fix)
 
     def test_groups(self) -> None:
         device = self.device()
@@ -183,26 +183,28 @@ class AcceleratorKit(Kit):
     def test_describes(self) -> None:
         device = self.device()
         self.ask("describe", device, types=(str,))
-        what, stats = f"{self.name}.get_device_stats({str(device)!r})", {}
-        with self.succeeds(what, "handle a missing driver in get_device_stats."), suppress(MisconfigurationException):
+        call, stats = f"{self.name}.get_device_stats({str(device)!r})", {}
+        with self.succeeds(call, "handle a missing driver in get_device_stats."), suppress(MisconfigurationException):
             stats = self.accelerator.get_device_stats(device)  # the error names an optional package that is missing
-        self.typed(what, stats, dict)
+        self.typed(call, stats, dict)
         for name, value in stats.items():
-            self.typed(f"{what}[{name!r}]", value, int, float)
+            self.typed(f"{call}[{name!r}]", value, int, float)
 
     def test_fits(self) -> None:
-        device, made = self.device(), f"Trainer(accelerator={self.name}()"
+        device, trainer_call = self.device(), f"Trainer(accelerator={self.name}()"
         with self.kept():
             torch.manual_seed(1)
             module = BoringModule()
             plain = copy.deepcopy(module).to(device)
             batches = [to_device(batch, device) for batch in DataLoader(samples(SAMPLES), BATCH)]
-            wanted = PlainLoop(plain, batches).weights
+            expected = PlainLoop(plain, batches).weights
             trainer = Trainer(**{**QUIET, "accelerator": self.accelerator, "devices": 1, "max_epochs": 2})
-            with self.succeeds(f"{made}).fit", "correct the method of the accelerator that the traceback shows."):
+            with self.succeeds(
+                f"{trainer_call}).fit", "correct the method of the accelerator that the traceback shows."
+            ):
                 trainer.fit(module)
-        what = f"{made}, devices=1) used {trainer.strategy.root_device}, and {device} is the first device."
-        assert trainer.strategy.root_device == device, self.unmet(what, "return the same devices at each call.")
-        off, name = worst_weight(trainer.strategy.module_state(), wanted)
+        problem = f"{trainer_call}, devices=1) used {trainer.strategy.root_device}, and {device} is the first device."
+        assert trainer.strategy.root_device == device, self.unmet(problem, "return the same devices at each call.")
+        off, name = worst_weight(trainer.strategy.module_state(), expected)
         fix = "look for a method that changes random numbers, dtypes or the default device during the run."
         assert off <= _TOLERANCE, self.unmet(f"the weight {name!r} is off by {off:.1e} of its size on {device}.", fix)

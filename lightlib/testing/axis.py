@@ -95,13 +95,13 @@ def _check_data(module: Module, size: int) -> None:
     loader = module.train_dataloader()
     most = _REPLICAS * size
     if not isinstance(loader, DataLoader) or not loader.batch_size:
-        given = f"returned {loader!r}"
+        state = f"returned {loader!r}"
     elif loader.batch_size % most or len(loader.dataset) % loader.batch_size:  # type: ignore[arg-type]  # it has a length
-        given = f"has {len(loader.dataset)} samples in batches of {loader.batch_size}"  # type: ignore[arg-type]  # likewise
+        state = f"has {len(loader.dataset)} samples in batches of {loader.batch_size}"  # type: ignore[arg-type]  # likewise
     else:
         return
     raise MisconfigurationException(
-        f"{type(module).__name__}.train_dataloader {given}, which check_axis cannot divide over {most} processes.",
+        f"{type(module).__name__}.train_dataloader {state}, which check_axis cannot divide over {most} processes.",
         expected=f"a DataLoader with full batches of a multiple of {most} samples.",
         fix=f"return DataLoader(dataset, batch_size={4 * most}) with {16 * most} samples.",
     )
@@ -123,11 +123,11 @@ class _Probe(Axis):
 
 def _fingerprint(module: nn.Module) -> tuple[Any, ...]:
     modules = [
-        (name, id(one), type(one), len(one._forward_hooks), len(one._forward_pre_hooks))  # noqa: SLF001  no public list
-        for name, one in module.named_modules()
+        (name, id(layer), type(layer), len(layer._forward_hooks), len(layer._forward_pre_hooks))  # noqa: SLF001  no public list
+        for name, layer in module.named_modules()
     ]
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    values = [(name, id(one), one.shape, float(one.detach().double().sum())) for name, one in state.items()]
+    values = [(name, id(tensor), tensor.shape, float(tensor.detach().double().sum())) for name, tensor in state.items()]
     return (*modules, *values)
 
 
@@ -156,19 +156,19 @@ class AxisKit(RanksKit):
         if not isinstance(axis, Axis):
             yield self.foreign(axis)
         elif not axis.name or axis.order is None or axis.size != self.size:
-            what = f"{type(axis).__name__} has name={axis.name!r}, order={axis.order!r} and size={axis.size!r}."
-            yield self.unmet(what, "declare name and order in the class, and let make_axis(size) set the size.")
+            problem = f"{type(axis).__name__} has name={axis.name!r}, order={axis.order!r} and size={axis.size!r}."
+            yield self.unmet(problem, "declare name and order in the class, and let make_axis(size) set the size.")
 
     def test_names(self) -> Iterator[str]:
         axis, module = self.make(), self.seeded()
-        wanted = [name for name, _ in module.named_parameters()]
+        expected = [name for name, _ in module.named_parameters()]
         self.fit(axis, module=module, **_ONE_STEP)
         names = [name for name, _ in module.named_parameters()]
         if axis.divides_parameters:
             every = {name for rank in self.group.collectives.all_gather_object(names) for name in rank}
-            names = [name for name in wanted if name in every] + sorted(every - set(wanted))
-        if names != wanted:
-            yield self.renamed(names, wanted, "the parameters")
+            names = [name for name in expected if name in every] + sorted(every - set(expected))
+        if names != expected:
+            yield self.renamed(names, expected, "the parameters")
 
     def test_trains(self) -> Iterator[str]:
         return self.compared(self.fit(self.make()), self.plain())
@@ -187,8 +187,8 @@ class AxisKit(RanksKit):
         if before.seen != after.seen:
             yield self.unmet(f"{type(axis).__name__}.check changed the module.", "move the change to `apply`.")
         elif self.make_refused is not None and (how := self.taken(self.make_refused())):
-            what = f"for the module of make_refused, {type(axis).__name__} {how}."
-            yield self.unmet(what, "test the module in `check`, not in `apply`.")
+            problem = f"for the module of make_refused, {type(axis).__name__} {how}."
+            yield self.unmet(problem, "test the module in `check`, not in `apply`.")
 
     def taken(self, module: Module) -> str:
         """Return how a module was used that should be refused, or an empty text if it was."""

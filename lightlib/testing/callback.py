@@ -160,35 +160,35 @@ class CallbackKit(Kit):
 
     def test_random(self) -> None:
         for hook, changed in self.run_all(_seeded(), _generators):
-            what = f"{hook} changed the global random numbers of {' and '.join(changed)}."
+            problem = f"{hook} changed the global random numbers of {' and '.join(changed)}."
             fix = "draw from a generator of your own, such as torch.Generator() or random.Random(0)."
-            raise AssertionError(self.unmet(what, fix))
+            raise AssertionError(self.unmet(problem, fix))
 
     def test_mode(self) -> None:
         module = _seeded()
         for hook, changed in self.run_all(module, partial(_modes, module)):
             name, (before, after) = next(iter(changed.items()))
-            what = f"{hook} left {name or 'the module'} in training={after}, and it was {before}."
-            raise AssertionError(self.unmet(what, "restore it in a `finally`."))
+            problem = f"{hook} left {name or 'the module'} in training={after}, and it was {before}."
+            raise AssertionError(self.unmet(problem, "restore it in a `finally`."))
 
     def test_state(self) -> None:
         callback, path = self.made(), self.folder / "state.ckpt"
-        what, trainer = f"{type(callback).__name__}.state_dict()", self.trainer(callback)
+        call, trainer = f"{type(callback).__name__}.state_dict()", self.trainer(callback)
         self.perform("Trainer.fit", callback, trainer.fit, _seeded())
         state = copy.deepcopy(self.perform("state_dict", callback, callback.state_dict))
-        self.through_file(what, state, "return plain values from which load_state_dict restores the rest.")
+        self.through_file(call, state, "return plain values from which load_state_dict restores the rest.")
         self.perform("Trainer.save_checkpoint", callback, trainer.save_checkpoint, path)
         saved = torch.load(path, weights_only=True)["callbacks"].get(callback.state_key, {})
         now = self.perform("state_dict", callback, callback.state_dict)
         assert equal([saved, now], [state, state]), self.unmet(
-            f"{what} was {state!r} before a checkpoint was saved and is {now!r} now; the file has {saved!r}.",
+            f"{call} was {state!r} before a checkpoint was saved and is {now!r} now; the file has {saved!r}.",
             "change nothing in on_save_checkpoint and state_dict.",
         )
         again = self.made()
         if saved:
             self.perform("load_state_dict", again, again.load_state_dict, saved)
         restored = self.perform("state_dict", again, again.state_dict)
-        text = f"{what} is {restored!r} after load_state_dict({state!r})."
+        text = f"{call} is {restored!r} after load_state_dict({state!r})."
         assert not saved or equal(restored, state), self.unmet(text, "restore every entry of it in load_state_dict.")
 
     def test_resumes(self) -> None:
@@ -198,23 +198,28 @@ class CallbackKit(Kit):
             trainer, source = self.trainer(callback, *more), path if path.exists() else None
             self.perform("Trainer.fit", callback, trainer.fit, module, ckpt_path=source)
             ends.append((trainer.global_step, dict(module.state_dict()), copy.deepcopy(callback.state_dict())))
-        for what, wanted, value in zip(("global_step", "the weights", "state_dict()"), *ends, strict=True):
-            shown = "differ" if what == "the weights" else f"is {value!r}, not {wanted!r},"
-            text = f"{what} {shown} after a run with {kind} that was resumed."
-            assert equal(wanted, value), self.unmet(text, "keep in state_dict all that the callback needs to continue.")
+        for label, expected, value in zip(("global_step", "the weights", "state_dict()"), *ends, strict=True):
+            shown = "differ" if label == "the weights" else f"is {value!r}, not {expected!r},"
+            text = f"{label} {shown} after a run with {kind} that was resumed."
+            assert equal(expected, value), self.unmet(
+                text, "keep in state_dict all that the callback needs to continue."
+            )
 
     def test_copies(self) -> None:
         callback = self.made()
         trainer = self.trainer(callback, max_epochs=1)
-        ways = {"copy.deepcopy": copy.deepcopy, "pickle": lambda one: pickle.loads(pickle.dumps(one))}  # noqa: S301  ours
+        ways = {"copy.deepcopy": copy.deepcopy, "pickle": lambda original: pickle.loads(pickle.dumps(original))}  # noqa: S301  ours
         for when in ("before", "after"):
             for name, copied in ways.items():
                 again = self.perform(f"{name} of a Trainer {when} a run", callback, copied, trainer)
-                found = [one for one in again.callbacks if type(one) is type(callback)]
-                same = equal([one.state_dict() for one in found if one is not callback], [callback.state_dict()])
-                what = f"the {name} of a Trainer {when} a run has {found!r} for {callback!r}."
+                copies = [candidate for candidate in again.callbacks if type(candidate) is type(callback)]
+                same = equal(
+                    [candidate.state_dict() for candidate in copies if candidate is not callback],
+                    [callback.state_dict()],
+                )
+                problem = f"the {name} of a Trainer {when} a run has {copies!r} for {callback!r}."
                 fix = "keep the state in attributes that can be copied, and define no __reduce__ that loses it."
-                assert same, self.unmet(what, fix)
+                assert same, self.unmet(problem, fix)
                 again.max_epochs = 2
                 self.perform(f"Trainer.fit of its {name} {when} a run", callback, again.fit, _seeded())
             if when == "before":

@@ -72,9 +72,9 @@ class Kit:
 
     def made(self, *arguments: Any) -> Any:
         """Return a new plugin of the right class."""
-        made = self.make(*arguments)
-        assert isinstance(made, self.base), self.foreign(made)
-        return made
+        plugin = self.make(*arguments)
+        assert isinstance(plugin, self.base), self.foreign(plugin)
+        return plugin
 
     def foreign(self, made: object) -> str:
         """Return the message for a plugin of another class."""

@@ -77,20 +77,22 @@ class LoggerKit(Kit):
 
     def call_with(self, logger: Logger, method: str, values: Mapping[str, Any], *arguments: Any) -> None:
         """Call a method with a mapping, which it must leave unchanged."""
-        given = copy.deepcopy(values)
-        self.call(logger, method, given, *arguments)
-        what = f"{type(logger).__name__}.{method} changed its argument from {values!r} to {given!r}."
+        passed = copy.deepcopy(values)
+        self.call(logger, method, passed, *arguments)
+        problem = f"{type(logger).__name__}.{method} changed its argument from {values!r} to {passed!r}."
         fix = "copy the mapping before you change it: every logger of a Trainer gets the same one."
-        assert list(given.items()) == list(values.items()), self.unmet(what, fix)
+        assert list(passed.items()) == list(values.items()), self.unmet(problem, fix)
 
     def test_members(self) -> None:
         logger = self.ready()
         self.call(logger, "log_metrics", {"loss": 1.0}, 0)
         texts = (str, type(None))
         for member, types in {"name": texts, "version": (int, *texts), "save_dir": texts}.items():
-            what, value = f"{type(logger).__name__}.{member}", getattr(logger, member)
-            self.typed(what, value, *types, fix="let the property `{}` return {}; is it decorated with @property?")
-            self.constant(what, value, getattr(logger, member))
+            member_name, value = f"{type(logger).__name__}.{member}", getattr(logger, member)
+            self.typed(
+                member_name, value, *types, fix="let the property `{}` return {}; is it decorated with @property?"
+            )
+            self.constant(member_name, value, getattr(logger, member))
 
     def test_metrics(self) -> None:
         logger = self.ready()
@@ -129,9 +131,9 @@ class LoggerKit(Kit):
         logger = self.ready()
         self.call(logger, "log_metrics", {"loss": 1.0}, 0)
         self.call(logger, "save")
-        state, what = self.call(logger, "state_dict"), f"{type(logger).__name__}.state_dict()"
-        loaded = self.through_file(what, state, "return plain values from which load_state_dict restores the rest.")
-        self.typed(what, state, dict, fix="return {{}} if there is no state.")
+        state, call = self.call(logger, "state_dict"), f"{type(logger).__name__}.state_dict()"
+        loaded = self.through_file(call, state, "return plain values from which load_state_dict restores the rest.")
+        self.typed(call, state, dict, fix="return {{}} if there is no state.")
         resumed = self.new()
         if loaded:
             self.call(resumed, "load_state_dict", loaded)

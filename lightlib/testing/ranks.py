@@ -68,8 +68,8 @@ class RanksKit(Kit):
         try:
             findings.extend(test())
         except Exception as error:  # noqa: BLE001  raised below, on every rank
-            what = f"{type(error).__name__}: {error}".partition("\n")[0]
-            findings = [self.unmet(what, f"correct the method of the {self.kind} that raised.")]
+            problem = f"{type(error).__name__}: {error}".partition("\n")[0]
+            findings = [self.unmet(problem, f"correct the method of the {self.kind} that raised.")]
             cause = error
         every = self.group.collectives.all_gather_object((isinstance(cause, OtherRankError), findings))
         first = min((echo for echo, texts in every if texts), default=None)  # echoes of another rank are left out
@@ -148,10 +148,10 @@ class RanksKit(Kit):
         if self.group.is_global_zero and state.keys() != wanted.keys():
             yield self.renamed(list(state), list(wanted), f"the weights after {after}")
         elif self.group.is_global_zero and error > self.tolerance:
-            what = (
+            problem = (
                 f"the weight {worst!r} is off by {error:.1e} of its size after {after}, more than {self.tolerance:g}."
             )
-            yield self.unmet(what, "compare the gradient of this weight on each process with that of one device.")
+            yield self.unmet(problem, "compare the gradient of this weight on each process with that of one device.")
 
     def renamed(self, names: list[str], wanted: list[str], what: str) -> str:
         """Return the finding for other names of parameters."""

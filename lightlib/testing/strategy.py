@@ -72,8 +72,8 @@ def check_strategy(
     """
     names = selected("a strategy", CHECKS, without)
     inside = "RANK" in os.environ
-    given = {"accelerator": "cpu", **QUIET, **({} if inside else {"devices": processes}), **trainer}
-    kit = StrategyKit(make, make_module=BoringModule, tolerance=tolerance, options=given)
+    arguments = {"accelerator": "cpu", **QUIET, **({} if inside else {"devices": processes}), **trainer}
+    kit = StrategyKit(make, make_module=BoringModule, tolerance=tolerance, options=arguments)
     run = partial(kit.on_ranks, [name for name in names if name != "ends"])
     if inside or processes == 1:
         run()
@@ -126,59 +126,59 @@ class StrategyKit(RanksKit):
         return self.trained("single_device", 1, accelerator="cpu", devices=1, plugins=place, **QUIET, **options)
 
     def test_trains(self) -> Iterator[str]:
-        trainer, wanted = self.fit(), self.plain()
-        yield from self.compared(trainer, wanted)
-        found, last = trainer.callback_metrics, fmean(wanted.losses[-(SAMPLES // BATCH) :])
-        yield from self.number("train_loss_epoch", found.get("train_loss_epoch"), last, self.metric_fix)
+        trainer, expected = self.fit(), self.plain()
+        yield from self.compared(trainer, expected)
+        metrics, last = trainer.callback_metrics, fmean(expected.losses[-(SAMPLES // BATCH) :])
+        yield from self.number("train_loss_epoch", metrics.get("train_loss_epoch"), last, self.metric_fix)
         yield from self.number("trainer.global_step", trainer.global_step, 8, self.loss_fix)
 
     def test_accumulates(self) -> Iterator[str]:
         return self.compared(self.fit(accumulate_grad_batches=3), self.plain(accumulate=3))
 
     def test_clips_norm(self) -> Iterator[str]:
-        wanted = self.plain(accumulate=3, clip=partial(nn.utils.clip_grad_norm_, max_norm=0.05))
-        return self.compared(self.fit(accumulate_grad_batches=3, gradient_clip_val=0.05), wanted)
+        expected = self.plain(accumulate=3, clip=partial(nn.utils.clip_grad_norm_, max_norm=0.05))
+        return self.compared(self.fit(accumulate_grad_batches=3, gradient_clip_val=0.05), expected)
 
     def test_clips_value(self) -> Iterator[str]:
-        wanted = self.plain(clip=partial(nn.utils.clip_grad_value_, clip_value=0.01))
-        return self.weights(self.fit(gradient_clip_val=0.01, gradient_clip_algorithm="value"), wanted)
+        expected = self.plain(clip=partial(nn.utils.clip_grad_value_, clip_value=0.01))
+        return self.weights(self.fit(gradient_clip_val=0.01, gradient_clip_algorithm="value"), expected)
 
     def test_evaluates(self) -> Iterator[str]:
         module, trainer = self.seeded(), self.trainer()
         with torch.no_grad():
-            wanted = float(module.loss(samples(EVALUATED).tensors))
+            expected = float(module.loss(samples(EVALUATED).tensors))
         for method, metric in ((trainer.validate, "val_loss"), (trainer.test, "test_loss")):
-            found = method(module, verbose=False)[0].get(metric)
-            yield from self.number(metric, found, wanted, self.metric_fix)
+            measured = method(module, verbose=False)[0].get(metric)
+            yield from self.number(metric, measured, expected, self.metric_fix)
 
     def test_predicts(self) -> Iterator[str]:
         module, trainer, size = self.seeded(), self.trainer(), self.group.data_size
         with torch.no_grad():
-            wanted = module(samples(EVALUATED).tensors[0])
-        local = torch.cat([wanted[:0], *(output.cpu() for output in trainer.predict(module))])
+            expected = module(samples(EVALUATED).tensors[0])
+        local = torch.cat([expected[:0], *(output.cpu() for output in trainer.predict(module))])
         shards = dict(self.group.collectives.all_gather_object((trainer.strategy.data_rank, local)))
-        for rank, found in shards.items():
-            error = relative_error(found, wanted[rank::size])
+        for rank, predictions in shards.items():
+            error = relative_error(predictions, expected[rank::size])
             if error > 1e-5 or len(shards) != size:
-                count = f"{len(found)} predictions for {len(wanted[rank::size])} samples"
+                count = f"{len(predictions)} predictions for {len(expected[rank::size])} samples"
                 yield self.unmet(f"data rank {rank} of {size} has {count}, off by {error:.1e}.", self.metric_fix)
 
     def test_saves(self) -> Iterator[str]:
-        wanted, path = self.plain(), self.folder / "saved.ckpt"
-        yield from self.weights(self.fit(callbacks=[SavesOnce(path)]), wanted)
+        expected, path = self.plain(), self.folder / "saved.ckpt"
+        yield from self.weights(self.fit(callbacks=[SavesOnce(path)]), expected)
         if self.group.is_global_zero:
             resumed = self.alone(ckpt_path=path).strategy.module_state()
-            yield from self.differences(resumed, wanted.weights, "resuming on one device")
+            yield from self.differences(resumed, expected.weights, "resuming on one device")
             loaded, first = BoringModule.load_from_checkpoint(path).state_dict(), self.seeded().state_dict()
             if torch.equal(loaded["model.0.weight"], first["model.0.weight"]):
                 yield self.unmet("the checkpoint has the first weights.", "return those of now in `module_state`.")
 
     def test_loads(self) -> Iterator[str]:
-        wanted, path = self.plain(), self.folder / f"{self.group.global_rank}.ckpt"
+        expected, path = self.plain(), self.folder / f"{self.group.global_rank}.ckpt"
         self.alone(callbacks=[SavesOnce(path)])
         self.group.barrier()
         resumed = self.fit(ckpt_path=path.with_stem("0"))
-        yield from self.weights(resumed, wanted, "resuming from a checkpoint of one device")
+        yield from self.weights(resumed, expected, "resuming from a checkpoint of one device")
 
     def test_fits_twice(self) -> Iterator[str]:
         return self.fitted_twice(self.fit)

@@ -40,9 +40,9 @@ class Pending(Tensor):
     @classmethod
     def of(cls, convolution: nn.Module, given: Tensor) -> Pending:
         """Return the output of `convolution` for `given`, which is not computed yet."""
-        made = given.detach().as_subclass(cls)
-        vars(made).update(convolution=convolution, input=given)
-        return made
+        pending = given.detach().as_subclass(cls)
+        vars(pending).update(convolution=convolution, input=given)
+        return pending
 
     @classmethod
     def __torch_function__(
@@ -55,10 +55,10 @@ class Pending(Tensor):
 def _computed(tensor: Tensor) -> Tensor:
     if type(tensor) is not Pending:
         return tensor
-    own = vars(tensor)
-    if "output" not in own:
-        own["output"] = type(own["convolution"]).forward(own["convolution"], own["input"])
-    output: Tensor = own["output"]
+    attributes = vars(tensor)
+    if "output" not in attributes:
+        attributes["output"] = type(attributes["convolution"]).forward(attributes["convolution"], attributes["input"])
+    output: Tensor = attributes["output"]
     return output
 
 
@@ -83,15 +83,15 @@ class ConvBNFusion:
         self.norms.append(norm)
         forward, normalize = convolution.forward, norm.forward
 
-        def convolved(given: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        def convolved(images: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             if norm.training or args or kwargs or not torch.is_grad_enabled():
-                return forward(given, *args, **kwargs)  # type: ignore[no-any-return]
-            return Pending.of(convolution, given)
+                return forward(images, *args, **kwargs)  # type: ignore[no-any-return]
+            return Pending.of(convolution, images)
 
-        def normalized(given: Tensor) -> Tensor:
-            if type(given) is Pending and given.convolution is convolution and not norm.training:
-                return fused_output(convolution, norm, given.input)
-            return normalize(given)  # type: ignore[no-any-return]
+        def normalized(images: Tensor) -> Tensor:
+            if type(images) is Pending and images.convolution is convolution and not norm.training:
+                return fused_output(convolution, norm, images.input)
+            return normalize(images)  # type: ignore[no-any-return]
 
         vars(convolution)["forward"], vars(norm)["forward"] = convolved, normalized
         self._changed += [convolution, norm]
@@ -104,7 +104,7 @@ class ConvBNFusion:
 
     def describe(self) -> str:
         """Return a sentence that names the fused pairs, and the batch norms that were not fused with the reasons."""
-        pairs = ", ".join(f"{one} + {two}" for one, two in self.fused)
+        pairs = ", ".join(f"{convolution} + {two}" for convolution, two in self.fused)
         rest = "; ".join(f"{name} ({reason})" for name, reason in self.skipped.items())
         return f"fused {pairs or 'nothing'}" + (f"; not fused: {rest}" if rest else "") + "."
 
@@ -162,7 +162,7 @@ def _roots(module: nn.Module, chosen: Sequence[str] | None) -> Iterable[nn.Modul
             fix='modules=["backbone"]',
         )
     named = {name: part for name, part in module.named_modules() if name}
-    found: dict[str, nn.Module] = {}
+    modules: dict[str, nn.Module] = {}
     for pattern in chosen:
         matched = {name: part for name, part in named.items() if fnmatch.fnmatchcase(name, pattern)}
         if not matched:
@@ -172,9 +172,9 @@ def _roots(module: nn.Module, chosen: Sequence[str] | None) -> Iterable[nn.Modul
                 fix=f"for instance {closest(pattern, list(named), next(iter(named), ''))!r}; the names are "
                 f"{', '.join(list(named)[:12])}, …",
             )
-        found |= matched
-    inner = {part for one in found.values() for part in one.modules() if part is not one}
-    return [part for part in found.values() if part not in inner]
+        modules |= matched
+    inner = {part for root in modules.values() for part in root.modules() if part is not root}
+    return [part for part in modules.values() if part not in inner]
 
 
 def _find(root: nn.Module, names: dict[nn.Module, str], pairs: dict[nn.Module, tuple[nn.Module | None, str]]) -> None:

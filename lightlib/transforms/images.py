@@ -91,9 +91,9 @@ class ImagePreprocessor(nn.Module):
             return self._padded(self._normalized(images), images.shape[-2:])
         each = list(images) if isinstance(images, (list, tuple)) else []
         if not each or not all(map(_is_image, each)):
-            found = f"of the shape {tuple(images.shape)}" if isinstance(images, Tensor) else shown(images)
+            description = f"of the shape {tuple(images.shape)}" if isinstance(images, Tensor) else shown(images)
             raise wrong_type(
-                _NAME, "images", found, "a tensor (batch, channels, height, width), or a list of tensors "
+                _NAME, "images", description, "a tensor (batch, channels, height, width), or a list of tensors "
                 "(channels, height, width)", fix="torchvision.transforms.v2.functional.pil_to_tensor(image)",
             )  # fmt: skip
         size = [max(image.shape[side] for image in each) for side in (-2, -1)]
@@ -126,10 +126,10 @@ def _is_image(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim == 3
 
 
-def _numbers(name: str, given: Any) -> list[float] | None:
-    if given is None:
+def _numbers(name: str, argument: Any) -> list[float] | None:
+    if argument is None:
         return None
-    values = list(given) if isinstance(given, (list, tuple)) else [given]
+    values = list(argument) if isinstance(argument, (list, tuple)) else [argument]
     for value in values:
         check_number(_NAME, name, value, example=0.5)
     return [float(value) for value in values]

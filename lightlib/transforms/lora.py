@@ -85,9 +85,9 @@ def lora(module: M, names: str | Sequence[str], rank: int = 8, alpha: float = 16
     parameters = dict(module.named_parameters(remove_duplicate=False))
     chosen: dict[str, None] = {}
     for pattern in _patterns("names", names):
-        found = _fitting(pattern, parameters)
-        matrices = [name for name in found if parameters[name].ndim > 1]  # with them, a star fits vectors as well
-        chosen |= dict.fromkeys(matrices or found)
+        matched = _fitting(pattern, parameters)
+        matrices = [name for name in matched if parameters[name].ndim > 1]  # with them, a star fits vectors as well
+        chosen |= dict.fromkeys(matrices or matched)
     trained = [name for pattern in _patterns("train", train) for name in _fitting(pattern, parameters)]
     for name in chosen:
         _check(name, parameters, rank)
@@ -96,9 +96,9 @@ def lora(module: M, names: str | Sequence[str], rank: int = 8, alpha: float = 16
     for name in trained:
         parameters[name].requires_grad_()
     for name in chosen:
-        layer, _, own = name.rpartition(".")
+        layer, _, parameter_name = name.rpartition(".")
         holder, weight = module.get_submodule(layer), parameters[name]
-        parametrize.register_parametrization(holder, own, LowRank(weight, rank, alpha))
+        parametrize.register_parametrization(holder, parameter_name, LowRank(weight, rank, alpha))
     return module
 
 
@@ -116,21 +116,21 @@ def merge_lora(module: M) -> M:
         >>> sorted(model.state_dict())
         ['0.bias', '0.weight']
     """
-    found = [
+    adapted = [
         (holder, name)
         for holder in module.modules()
         if parametrize.is_parametrized(holder)
         for name, kinds in cast("nn.ModuleDict", holder.parametrizations).items()
         if any(isinstance(kind, LowRank) for kind in cast("nn.ModuleList", kinds))
     ]
-    if not found:
+    if not adapted:
         raise MisconfigurationException(
             f"merge_lora got {type(module).__name__}, in which no matrix has a low-rank change.",
             expected="a module that lightlib.transforms.lora has changed.",
             fix="call lora(module, names) first; an adapter of peft is merged by its merge_and_unload().",
         )
     with torch.no_grad():
-        for holder, name in found:
+        for holder, name in adapted:
             parametrize.remove_parametrizations(holder, name, leave_parametrized=True)
     return module
 
@@ -139,11 +139,11 @@ def _sizes(weight: Tensor) -> tuple[int, int]:
     return weight.shape[0], math.prod(weight.shape[1:])
 
 
-def _patterns(argument: str, given: object) -> list[str]:
-    patterns = [given] if isinstance(given, str) else given
-    if not isinstance(patterns, Sequence) or not all(isinstance(one, str) for one in patterns):
+def _patterns(argument: str, value: object) -> list[str]:
+    patterns = [value] if isinstance(value, str) else value
+    if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
         raise ArgumentTypeError(
-            f"lora got {argument}={shown(given)}.",
+            f"lora got {argument}={shown(value)}.",
             expected="a pattern of names of layers or parameters, or a list of them.",
             fix=f"lora(module, {'' if argument == 'names' else 'names, train='}['*.attention.*'])",
         )
@@ -152,15 +152,15 @@ def _patterns(argument: str, given: object) -> list[str]:
 
 def _fitting(pattern: str, parameters: dict[str, nn.Parameter]) -> list[str]:
     """Return the parameters with a name that fits, or that are the weight of a layer with such a name."""
-    found = [n for n in parameters if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.weight")]
-    if not found:
+    matches = [n for n in parameters if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.weight")]
+    if not matches:
         layers = [name.removesuffix(".weight") for name in parameters if name.endswith(".weight")]
         raise MisconfigurationException(
             f"lora got the pattern {pattern!r}, which fits no name.{nearest(pattern, [*layers, *parameters])}",
             expected="a name of a layer with a weight, or of a parameter, where * stands for any characters.",
             fix="print([name for name, _ in module.named_parameters()])",
         )
-    return found
+    return matches
 
 
 def _check(name: str, parameters: dict[str, nn.Parameter], rank: int) -> None:

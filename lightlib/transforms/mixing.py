@@ -92,16 +92,18 @@ class MixUpCutMix(nn.Module):
             try:
                 labels = functional.one_hot(labels.long(), self.num_classes).to(images.dtype)
             except RuntimeError as error:  # on the CPU, where a look at the values costs little
-                what = f"{_NAME}(num_classes={self.num_classes}) got labels from {labels.min()} to {labels.max()}."
+                problem = f"{_NAME}(num_classes={self.num_classes}) got labels from {labels.min()} to {labels.max()}."
                 expected = f"labels from 0 to {self.num_classes - 1}."
                 fix = f"{_NAME}({int(labels.max()) + 1})"
-                raise MisconfigurationException(what, expected=expected, fix=fix) from error
+                raise MisconfigurationException(problem, expected=expected, fix=fix) from error
         if labels.ndim != 2 or labels.shape[1] != self.num_classes or not labels.is_floating_point():
             expected = f"class indices (batch,), or probabilities (batch, {self.num_classes})"
             raise _refused("labels", labels, expected, "labels.flatten(), or labels.long()")
         return images, labels * (1 - self.label_smoothing) + self.label_smoothing / self.num_classes
 
 
-def _refused(what: str, value: Any, expected: str, fix: str) -> MisconfigurationException:
-    found = f"of shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, Tensor) else f": {shown(value)}"
-    return MisconfigurationException(f"{_NAME} got {what} {found}.", expected=f"{expected}.", fix=fix)
+def _refused(argument: str, value: Any, expected: str, fix: str) -> MisconfigurationException:
+    description = (
+        f"of shape {tuple(value.shape)} and {value.dtype}" if isinstance(value, Tensor) else f": {shown(value)}"
+    )
+    return MisconfigurationException(f"{_NAME} got {argument} {description}.", expected=f"{expected}.", fix=fix)

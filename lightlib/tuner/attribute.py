@@ -13,16 +13,16 @@ from lightlib.errors import MisconfigurationException
 
 def holders(name: str, module: Any, datamodule: Any) -> list[Any]:
     """Return the places that hold `name`: objects with the attribute, and hyperparameters with the key."""
-    found: list[Any] = []
+    owners: list[Any] = []
     for owner in (module, datamodule):
         if owner is None:
             continue
         if hasattr(owner, name):
-            found.append(owner)
+            owners.append(owner)
         hparams = owner.hparams if hasattr(owner, "hparams") else {}
         if isinstance(hparams, Mapping) and name in hparams:
-            found.append(hparams)
-    return found
+            owners.append(hparams)
+    return owners
 
 
 def value_of(holder: Any, name: str) -> Any:

@@ -153,14 +153,14 @@ def without_schedules(module: Any, datamodule: Any) -> None:  # noqa: ARG001  on
     configure = module.configure_optimizers
 
     def only_optimizers() -> Any:
-        made = configure()
-        if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], (list, tuple)):
-            return made[0]
-        if isinstance(made, dict) and "optimizer" in made:
-            return made["optimizer"]
-        if isinstance(made, (list, tuple)):
-            return [one["optimizer"] if isinstance(one, dict) else one for one in made]
-        return made
+        configured = configure()
+        if isinstance(configured, tuple) and len(configured) == 2 and isinstance(configured[0], (list, tuple)):
+            return configured[0]
+        if isinstance(configured, dict) and "optimizer" in configured:
+            return configured["optimizer"]
+        if isinstance(configured, (list, tuple)):
+            return [entry["optimizer"] if isinstance(entry, dict) else entry for entry in configured]
+        return configured
 
     vars(module).update(configure_optimizers=only_optimizers)
 

@@ -109,10 +109,14 @@ class MicroBatches(Callback):
         return in_parts
 
     def _attempt(
-        self, trainer: Trainer, step: Callable[..., Any], given: tuple[Any, int], backward: Callable[..., None]
+        self,
+        trainer: Trainer,
+        step: Callable[..., Any],
+        batch_and_index: tuple[Any, int],
+        backward: Callable[..., None],
     ) -> list[Any] | None:
         """Return the output of a batch, in a list; None if memory ran out on any process."""
-        batch, batch_idx = given
+        batch, batch_idx = batch_and_index
         size, failed = size_of(batch), False
         number = 1 if size is None or self.size is None else math.ceil(size / self.size)
         outputs: list[Any] = []
@@ -200,7 +204,7 @@ def _is_term(output: Mapping[str, Any], name: str) -> bool:
 def _of_the_batch(window: Window, outputs: list[Any], shares: list[float]) -> Any:
     """Return the output of a batch for those of its micro-batches; log several losses, as of a batch in one piece."""
     weighted, terms = isinstance(outputs[0], Mapping) and "weight" in outputs[0], window.terms
-    names = {name for one in outputs if isinstance(one, Mapping) for name in one if _is_term(one, name)}
+    names = {name for output in outputs if isinstance(output, Mapping) for name in output if _is_term(output, name)}
     if not names or weighted or terms is None:
         return merged(outputs, weighted, shares)
     means = dict.fromkeys(names, torch.zeros(()))

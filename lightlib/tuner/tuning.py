@@ -173,5 +173,5 @@ def _call(model: Any, train: Any, val: Any, evaluation: Any, datamodule: Any, me
     first = train if method == "fit" else evaluation
     if isinstance(first, DataModule):
         first, datamodule = None, datamodule or first
-    given = {"train_dataloaders": first, "val_dataloaders": val} if method == "fit" else {"dataloaders": first}
-    return Call(method, model, given, datamodule)
+    loaders = {"train_dataloaders": first, "val_dataloaders": val} if method == "fit" else {"dataloaders": first}
+    return Call(method, model, loaders, datamodule)

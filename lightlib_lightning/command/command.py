@@ -110,7 +110,14 @@ def _entries() -> list[Path]:
 
 def _enable() -> int:
     folders = _folders()
-    folder = next((one for one in folders if os.access(one if one.exists() else one.parent, os.W_OK)), None)
+    folder = next(
+        (
+            candidate
+            for candidate in folders
+            if os.access(candidate if candidate.exists() else candidate.parent, os.W_OK)
+        ),
+        None,
+    )
     if folder is None:
         raise MisconfigurationException(
             f"lightlib compat enable: {', '.join(map(str, folders))} cannot be written.",
@@ -176,10 +183,10 @@ def _given_by(root: str) -> str:
         return "nothing: it is not installed"
     folder = Path(spec.origin or "").parent
     name = root.replace("_", "-")
-    found = next((one for one in compat.distributions() if one.name == name), None)
-    if folder.is_relative_to(compat.SHIMS) or (found is not None and found.ours):
+    distribution = next((candidate for candidate in compat.distributions() if candidate.name == name), None)
+    if folder.is_relative_to(compat.SHIMS) or (distribution is not None and distribution.ours):
         return f"lightlib {__version__}"
-    return f"{found or 'a package that pip does not know'} ({folder})"
+    return f"{distribution or 'a package that pip does not know'} ({folder})"
 
 
 def _check(path: Path, show_all: bool) -> int:

@@ -157,8 +157,8 @@ def of_path(file: str, line: int, path: str, assigned: bool = False) -> Finding:
         whose = "Lightning 2.6" if place.startswith("lightning") else "lightlib"
         reason = f"{whose} has it in {place}" if place else "Lightning 2.6 does not have it, either"
         return Finding(file, line, "unknown", path, reason)
-    if len(rest) > 1 and (found := view_of(name)) is not None and not rest[1].startswith("__"):
-        return _of_private_class(Finding(file, line, "unchanged", path), rest[1], found, assigned)
+    if len(rest) > 1 and (view := view_of(name)) is not None and not rest[1].startswith("__"):
+        return _of_private_class(Finding(file, line, "unchanged", path), rest[1], view, assigned)
     entry = entry_of(OF_FABRIC if where.startswith("fabric") else CLASSES, name)
     if entry.get("status") in ("different", "ignored") and shows(entry):
         return listed(file, line, path, entry)

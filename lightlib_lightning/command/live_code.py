@@ -70,8 +70,8 @@ class _Pruner(ast.NodeTransformer):
         if outcome is None:
             return self.generic_visit(node)
         kept: list[ast.stmt] = []
-        for one in node.body if outcome else node.orelse:
-            visited = self.visit(one)
+        for statement in node.body if outcome else node.orelse:
+            visited = self.visit(statement)
             kept.extend(visited if isinstance(visited, list) else [visited])
         return kept or [ast.copy_location(ast.Pass(), node)]
 
@@ -106,21 +106,21 @@ class _Pruner(ast.NodeTransformer):
 
     def _of_call(self, test: ast.Call) -> bool | None:
         name = ast.unparse(test.func).rpartition(".")[2]
-        given = [part.value for part in test.args if isinstance(part, ast.Constant)]
-        if name == "RequirementCache" and given and isinstance(given[0], str):
-            required = _REQUIRED.match(given[0])
+        arguments = [part.value for part in test.args if isinstance(part, ast.Constant)]
+        if name == "RequirementCache" and arguments and isinstance(arguments[0], str):
+            required = _REQUIRED.match(arguments[0])
             return None if required is None else bool(_COMPARISONS[required[1]](_VERSION, _version(required[2])))
-        if name == "compare_version" and len(test.args) == 3 and given and "lightning" in str(given[0]):
+        if name == "compare_version" and len(test.args) == 3 and arguments and "lightning" in str(arguments[0]):
             word = ast.unparse(test.args[1]).rpartition(".")[2]
             compare = _COMPARISONS.get(word)
-            return None if compare is None else bool(compare(_VERSION, _version(str(given[-1]))))
+            return None if compare is None else bool(compare(_VERSION, _version(str(arguments[-1]))))
         return None
 
     def _of_comparison(self, left: ast.expr, sign: ast.cmpop, right: ast.expr) -> bool | None:
         compare = _COMPARISONS.get(type(sign).__name__)
         if self._is_version(right) and not self._is_version(left):
             left, right, compare = right, left, _MIRRORED.get(compare, compare)
-        text = next((one.value for one in ast.walk(right) if isinstance(one, ast.Constant)), None)
+        text = next((constant.value for constant in ast.walk(right) if isinstance(constant, ast.Constant)), None)
         if compare is None or not self._is_version(left) or not isinstance(text, str) or not re.match(r"\d", text):
             return None
         return bool(compare(_VERSION, _version(text)))

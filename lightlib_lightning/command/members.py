@@ -62,24 +62,24 @@ def view(name: str) -> View | None:
     node = _classes().get(name)
     if node is None:
         return None
-    found = View(settable=set(_ASSIGNED.get(name, ())))
+    members = View(settable=set(_ASSIGNED.get(name, ())))
     for base in node.bases:
         inherited = view(ast.unparse(base))
         if inherited is not None:
-            found.names |= inherited.names
-            found.settable |= inherited.settable
-            found.views |= inherited.views
+            members.names |= inherited.names
+            members.settable |= inherited.settable
+            members.views |= inherited.views
     for member in node.body:
         if isinstance(member, ast.FunctionDef):
-            found.names.add(member.name)
-            found.names |= {one.attr for one in ast.walk(member) if _is_set(one)}  # type: ignore[attr-defined]  # by `_is_set`
-            decorators = [ast.unparse(one) for one in member.decorator_list]
-            found.settable |= {member.name} if f"{member.name}.setter" in decorators else set()
+            members.names.add(member.name)
+            members.names |= {attribute.attr for attribute in ast.walk(member) if _is_set(attribute)}  # type: ignore[attr-defined]  # by `_is_set`
+            decorators = [ast.unparse(decorator) for decorator in member.decorator_list]
+            members.settable |= {member.name} if f"{member.name}.setter" in decorators else set()
             returned = ast.unparse(member.returns) if member.returns is not None else ""
             if returned in _classes():
-                found.views[member.name] = returned
-    found.names -= NOT_LIGHTNINGS
-    return found
+                members.views[member.name] = returned
+    members.names -= NOT_LIGHTNINGS
+    return members
 
 
 def _is_set(node: ast.AST) -> bool:

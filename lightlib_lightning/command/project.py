@@ -35,14 +35,14 @@ def scan(path: Path) -> list[Finding]:
         raise FileNotFoundError(path)
     root = path if path.is_dir() else path.parent
     findings: set[Finding] = set()
-    own: set[str] = set()
+    own_modules: set[str] = set()
     for file in _files(path):
         name = file.relative_to(root).as_posix()
         text = file.read_text(encoding="utf-8", errors="replace")
         findings.update(_scan_python(name, text) if file.suffix == ".py" else _scan_yaml(name, text))
-        own.update(f"{match[1] or match[2]}" for match in _OWN.finditer(text))
+        own_modules.update(f"{match[1] or match[2]}" for match in _OWN.finditer(text))
     return sorted(
-        finding for finding in findings if not (finding.status == "private" and _of_object(finding.name) in own)
+        finding for finding in findings if not (finding.status == "private" and _of_object(finding.name) in own_modules)
     )
 
 
@@ -66,9 +66,9 @@ def _scan_yaml(file: str, text: str) -> Iterator[Finding]:
     for number, line in enumerate(text.splitlines(), 1):
         code = line.partition("#")[0]
         for match in _PATH.finditer(code):
-            found = of_path(file, number, match[0])
-            if found.status != "unknown" or _KEY.search(code[: match.start()]):
-                yield found
+            finding = of_path(file, number, match[0])
+            if finding.status != "unknown" or _KEY.search(code[: match.start()]):
+                yield finding
 
 
 def _scan_python(file: str, text: str) -> Iterator[Finding]:
@@ -82,9 +82,9 @@ def _scan_python(file: str, text: str) -> Iterator[Finding]:
         line = getattr(error, "lineno", None) or 0
         yield Finding(file, line, "unknown", file, f"it cannot be parsed: {getattr(error, 'msg', error)}")
         return
-    given = _Imports(file)
-    given.visit(tree)
-    tree = without_other_versions(tree, lambda name: name in given.bound)
+    visitor = _Imports(file)
+    visitor.visit(tree)
+    tree = without_other_versions(tree, lambda name: name in visitor.bound)
     imports = _Imports(file)
     imports.visit(tree)
     yield from imports.found
@@ -127,9 +127,9 @@ def _is_tried(node: ast.AST, child: ast.stmt) -> bool:
 def _of_text(file: str, line: int, text: str) -> Iterator[Finding]:
     """Yield the finding for a string that is a path, such as that of a patched name, if something is wrong with it."""
     if _PATH.fullmatch(text):
-        found = of_path(file, line, text)
-        if found.status in ("later", "absent", "private"):
-            yield found
+        finding = of_path(file, line, text)
+        if finding.status in ("later", "absent", "private"):
+            yield finding
 
 
 def _is_lightning(path: str) -> bool:
@@ -180,8 +180,8 @@ class _Imports(ast.NodeVisitor):
                     self._add(node.lineno, f"{node.module}.{alias.name}")
 
     def _add(self, line: int, path: str) -> None:
-        found = of_path(self._file, line, path)
-        if found.status in ("private", "unknown") and self._tried:
+        finding = of_path(self._file, line, path)
+        if finding.status in ("private", "unknown") and self._tried:
             self._failed = True
-        elif found.status != "unknown" or not self._conditional:
-            self.found.append(found)
+        elif finding.status != "unknown" or not self._conditional:
+            self.found.append(finding)

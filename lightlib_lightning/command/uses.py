@@ -94,13 +94,13 @@ class Uses:
         self._kinds[node.name] = kinds[0]
         is_callback = kinds[0] in sections()["callbacks"]
         kind = "Callback" if is_callback else kinds[0]
-        for one in node.body:
-            for name in _defined(one):
+        for statement in node.body:
+            for name in _defined(statement):
                 if name in lacking(kinds[0]):
                     reason = f"it overrides a member of Lightning's {kinds[0]} that lightlib does not use"
-                    yield Finding(self._file, one.lineno, "differs", f"{kinds[0]}.{name}", reason)
-                elif not name.startswith("_") and isinstance(one, _FUNCTIONS):
-                    yield from member(self._file, one.lineno, kind, name, Place(name, one))
+                    yield Finding(self._file, statement.lineno, "differs", f"{kinds[0]}.{name}", reason)
+                elif not name.startswith("_") and isinstance(statement, _FUNCTIONS):
+                    yield from member(self._file, statement.lineno, kind, name, Place(name, statement))
 
     def _call(self, node: ast.Call, place: Place) -> Iterator[Finding]:
         kind = self._kind(node.func)
@@ -114,10 +114,10 @@ class Uses:
             arguments, shown = sections()[f"{kind} arguments"], kind
         else:
             of_fabric = (self._path(node.func) or "").startswith(("lightning.fabric", "lightning_fabric"))
-            made = entry_of(OF_FABRIC if of_fabric else (*CLASSES, *OF_FABRIC), kind or "")
-            arguments, shown = made.get("arguments", {}), kind or ""
-            if "where" in made and shows(made, place=Place(statement=node)):
-                yield listed(self._file, node.lineno, shown, made)
+            class_entry = entry_of(OF_FABRIC if of_fabric else (*CLASSES, *OF_FABRIC), kind or "")
+            arguments, shown = class_entry.get("arguments", {}), kind or ""
+            if "where" in class_entry and shows(class_entry, place=Place(statement=node)):
+                yield listed(self._file, node.lineno, shown, class_entry)
         for keyword in node.keywords:
             entry = arguments.get(keyword.arg or "", {})
             if entry.get("status", "same") != "same" and shows(entry, keyword.value):
@@ -126,31 +126,31 @@ class Uses:
     def _attribute(self, node: ast.Attribute, place: Place) -> Iterator[Finding]:
         path = self._path(node)
         if path and canonical(path.rpartition(".")[0]) in names():  # the names of classes are found where they begin
-            found = of_path(self._file, node.lineno, path)
-            if not place.expects(found):
-                yield found
+            finding = of_path(self._file, node.lineno, path)
+            if not place.expects(finding):
+                yield finding
         elif path and view_of(path.rpartition(".")[0].rpartition(".")[2]) is not None:
-            found = of_path(self._file, node.lineno, path, assigned=isinstance(node.ctx, ast.Store))
-            if not place.expects(found):
-                yield found
+            finding = of_path(self._file, node.lineno, path, assigned=isinstance(node.ctx, ast.Store))
+            if not place.expects(finding):
+                yield finding
         owner = self._owner(node.value)
         if owner and node.attr != "_target_":  # the key of a Hydra configuration
-            for one in member(self._file, node.lineno, owner, node.attr, place):
-                if not place.expects(one):
-                    yield one
+            for member_finding in member(self._file, node.lineno, owner, node.attr, place):
+                if not place.expects(member_finding):
+                    yield member_finding
 
     def _attribute_of_view(self, node: ast.Attribute, place: Place) -> Iterator[Finding]:
         """Yield the finding for an attribute of a loop or connector of a Trainer, unless it acts as in Lightning."""
         kind = self._view(node.value)
-        found = view(kind) if kind else None
-        if found is None or node.attr.startswith("__"):
+        seen_view = view(kind) if kind else None
+        if seen_view is None or node.attr.startswith("__"):
             return
         name = "Trainer." + ast.unparse(node).rpartition("trainer.")[2]
         if isinstance(node.ctx, ast.Store):
-            if node.attr not in found.settable:
+            if node.attr not in seen_view.settable:
                 yield Finding(self._file, node.lineno, "private", name, "it is assigned, but lightlib does not use it")
-        elif node.attr not in found.names and not place.tried:
-            reason = f"{NOT_PROVIDED}; this object has {', '.join(public(found))}"
+        elif node.attr not in seen_view.names and not place.tried:
+            reason = f"{NOT_PROVIDED}; this object has {', '.join(public(seen_view))}"
             yield Finding(self._file, node.lineno, "private", name, reason)
 
     def _view(self, node: ast.expr) -> str | None:
@@ -160,8 +160,8 @@ class Uses:
         if self._owner(node.value) == "Trainer":
             return VIEWS.get(node.attr)
         outer = self._view(node.value)
-        found = view(outer) if outer else None
-        return found.views.get(node.attr) if found is not None else None
+        outer_view = view(outer) if outer else None
+        return outer_view.views.get(node.attr) if outer_view is not None else None
 
     def _attribute_of_self(self, node: ast.Attribute, place: Place) -> Iterator[Finding]:
         """Yield the finding for a private attribute that only Lightning's base class has."""

@@ -51,12 +51,12 @@ class AcceleratorConnector(Served):
     @classmethod
     def of(cls, trainer: Any) -> AcceleratorConnector:
         """Return the one of a Trainer."""
-        made = cls.__new__(cls)
-        vars(made).update(accelerator=trainer.accelerator, strategy=trainer.strategy)
-        vars(made).update(precision_plugin=trainer.precision_plugin)
-        vars(made).update(use_distributed_sampler=trainer.settings.use_distributed_sampler)
-        made._note(trainer.devices, trainer.num_nodes)  # noqa: SLF001  this class's own
-        return made
+        connector = cls.__new__(cls)
+        vars(connector).update(accelerator=trainer.accelerator, strategy=trainer.strategy)
+        vars(connector).update(precision_plugin=trainer.precision_plugin)
+        vars(connector).update(use_distributed_sampler=trainer.settings.use_distributed_sampler)
+        connector._note(trainer.devices, trainer.num_nodes)  # noqa: SLF001  this class's own
+        return connector
 
     def _note(self, devices: Any, num_nodes: int) -> None:
         self._parallel_devices, self._num_nodes_flag = list(devices), num_nodes

@@ -144,8 +144,8 @@ def backend_for(device: torch.device) -> str:
 
 def rank_from_environment() -> int | None:
     """Return the rank that a launcher has set; None without one: `_get_rank`."""
-    found = (os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK"))
-    return next((int(rank) for rank in found if rank is not None), None)
+    ranks = (os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK"))
+    return next((int(rank) for rank in ranks if rank is not None), None)
 
 
 def defaults_from_environment(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -304,5 +304,5 @@ def reasons_to_skip(
     }
     marks = {"min_cuda_gpus": bool(min_cuda_gpus), "tpu": tpu, "standalone": standalone}
     return [reason for reason, lacks in reasons.items() if lacks], {
-        name: True for name, given in marks.items() if given
+        name: True for name, is_marked in marks.items() if is_marked
     }

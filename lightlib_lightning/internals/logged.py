@@ -59,12 +59,12 @@ def flatten_dict(params: Any, delimiter: str = "/", parent_key: str = "") -> dic
         >>> flatten_dict({"a": {"b": 1}}, ".")
         {'a.b': 1}
     """
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in params.items():
         path = f"{parent_key}{delimiter}{name}" if parent_key else str(name)
         inner = vars(value) if isinstance(value, Namespace) else value
-        found |= flatten_dict(inner, delimiter, path) if isinstance(inner, Mapping) else {path: value}
-    return found
+        flat |= flatten_dict(inner, delimiter, path) if isinstance(inner, Mapping) else {path: value}
+    return flat
 
 
 def sanitize_params(params: dict[str, Any]) -> dict[str, Any]:
@@ -82,17 +82,17 @@ def scan_checkpoints(checkpoint_callback: Any, logged_model_time: Mapping[str, f
     Returns:
         For each the time of its file, its path, its score, and "latest", "best" or "best_k".
     """
-    found: dict[str, tuple[Any, str]] = {}
+    checkpoints: dict[str, tuple[Any, str]] = {}
     for path, score, tag in (
         ("last_model_path", "current_score", "latest"), ("best_model_path", "best_model_score", "best")
     ):  # fmt: skip
         if hasattr(checkpoint_callback, path):
-            found[str(getattr(checkpoint_callback, path))] = getattr(checkpoint_callback, score, None), tag
+            checkpoints[str(getattr(checkpoint_callback, path))] = getattr(checkpoint_callback, score, None), tag
     for path, score in getattr(checkpoint_callback, "best_k_models", {}).items():
-        found[str(path)] = score, "best_k"
-    files = [(Path(path).stat().st_mtime, path, *rest) for path, rest in found.items() if Path(path).is_file()]
+        checkpoints[str(path)] = score, "best_k"
+    files = [(Path(path).stat().st_mtime, path, *rest) for path, rest in checkpoints.items() if Path(path).is_file()]
     new = [file for file in files if logged_model_time.get(file[1], -1.0) < file[0]]
-    return sorted(new, key=lambda one: one[:2])
+    return sorted(new, key=lambda path_and_score: path_and_score[:2])
 
 
 def version(loggers: list[Any], separator: str = "_") -> Any:

@@ -367,9 +367,9 @@ def use_loop(trainer: Any, name: str, loop: Any) -> None:
             fix="override the hooks of the module or of a callback, or call Fabric in a loop of your own; "
             + OF_A_PACKAGE,
         )
-    known = {name for name in dir(base) if not name.startswith("__")} - {"_print_results"}
+    names = {name for name in dir(base) if not name.startswith("__")} - {"_print_results"}
     kinds = [kind for kind in type(loop).__mro__ if issubclass(kind, base) and kind is not base]
-    changed = sorted(name for kind in kinds for name in vars(kind) if name in known | _CALLED_BY_LIGHTNING)
+    changed = sorted(name for kind in kinds for name in vars(kind) if name in names | _CALLED_BY_LIGHTNING)
     if changed:
         raise MisconfigurationException(
             f"trainer.{name} is a {type(loop).__name__}, which overrides {', '.join(map(repr, changed))}.",

@@ -29,9 +29,9 @@ class _Kind(type):
     """Metaclass: a class attribute that is missing is named, and patching one that nothing calls is a warning."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = super().__call__(*args, **kwargs)
-        vars(made)[_MADE] = True
-        return made
+        instance = super().__call__(*args, **kwargs)
+        vars(instance)[_MADE] = True
+        return instance
 
     def __getattr__(cls, name: str) -> Any:
         raise AttributeError(absent(cls.__name__, name, public(cls)), name=name, obj=cls)
@@ -64,8 +64,8 @@ class Served(metaclass=_Kind):
 
     def __setattr__(self, name: str, value: Any) -> None:
         kind = type(self)
-        found = inspect.getattr_static(kind, name, None)
-        acts = isinstance(found, property) and found.fset is not None
+        attribute = inspect.getattr_static(kind, name, None)
+        acts = isinstance(attribute, property) and attribute.fset is not None
         is_made = _MADE in vars(self) and is_ours(kind.__module__)  # the user's class has its attributes
         if is_made and not acts:
             report.warn_once(
@@ -74,5 +74,5 @@ class Served(metaclass=_Kind):
                 "  Expected: attributes that lightlib reads, such as fit_loop.max_epochs.\n"
                 f"  Fix: override the hook or the public method that does the work; {OF_A_PACKAGE}",
             )
-        if acts or not isinstance(found, (property, staticmethod, FunctionType)):
+        if acts or not isinstance(attribute, (property, staticmethod, FunctionType)):
             super().__setattr__(name, value)

@@ -84,7 +84,7 @@ class Strategy(ours.Strategy):
         parallel_devices: list[torch.device] | None = None,
     ) -> None:
         """Keep the arguments of Lightning's constructors, as arguments of the Trainer."""
-        plugins = [one for one in (checkpoint_io, precision_plugin, cluster_environment) if one is not None]
+        plugins = [plugin for plugin in (checkpoint_io, precision_plugin, cluster_environment) if plugin is not None]
         arguments: dict[str, Any] = {} if accelerator is None else {"accelerator": accelerator}
         if plugins:
             arguments["plugins"] = plugins
@@ -143,8 +143,8 @@ class Strategy(ours.Strategy):
         """Set up the device and, with several processes, the process group."""
         self.by_lightlib.setup_environment()
         if overridden(self, ["distributed_sampler_kwargs"]):
-            given = self.distributed_sampler_kwargs
-            self.data_rank, self.data_size = given["rank"], given["num_replicas"]
+            sharding = self.distributed_sampler_kwargs
+            self.data_rank, self.data_size = sharding["rank"], sharding["num_replicas"]
 
     def place(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         self._pending = module, steps
@@ -285,10 +285,10 @@ class Strategy(ours.Strategy):
     def setup_precision_plugin(self) -> None:
         """Call `connect` of the precision, which may not replace anything."""
         precision: Any = self._calling_precision
-        given = self.model, list(self.optimizers), list(self.lr_scheduler_configs)
-        model, optimizers, schedulers = precision.connect(*given)
-        same = model is given[0] and list(optimizers) == given[1] and list(schedulers) == given[2]
-        check_same(model if same else None, given[0], "connect", precision)
+        before = self.model, list(self.optimizers), list(self.lr_scheduler_configs)
+        model, optimizers, schedulers = precision.connect(*before)
+        same = model is before[0] and list(optimizers) == before[1] and list(schedulers) == before[2]
+        check_same(model if same else None, before[0], "connect", precision)
 
     def setup_optimizers(self, trainer: Any) -> None:
         """Do nothing: the Trainer calls `configure_optimizers`."""
@@ -496,8 +496,8 @@ class Strategy(ours.Strategy):
             """Serve the parts of a strategy that neither a Trainer nor a Fabric has connected."""
             if name not in ("accelerator", "precision", "environment"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            given = self.extension.arguments
-            accelerator = given.get("accelerator")
+            arguments = self.extension.arguments
+            accelerator = arguments.get("accelerator")
             by_device = lookup.of(self.root_device)
             ours.Strategy.use(
                 self,
@@ -510,7 +510,9 @@ class Strategy(ours.Strategy):
 
     def _plugin_of(self, kind: type) -> Any:
         """Return the plugin of a kind in the arguments of the strategy; None without one."""
-        return next((one for one in self.extension.arguments.get("plugins", ()) if isinstance(one, kind)), None)
+        return next(
+            (plugin for plugin in self.extension.arguments.get("plugins", ()) if isinstance(plugin, kind)), None
+        )
 
     @property
     def optimizers(self) -> list[Any]:
@@ -544,8 +546,8 @@ class Strategy(ours.Strategy):
     @property
     def cluster_environment(self) -> Any:
         """The user's environment, or one that stands for the one lightlib has detected."""
-        given = self.extension.environment or self._plugin_of(ClusterEnvironment)
-        return given or environment_like(self.environment)
+        environment = self.extension.environment or self._plugin_of(ClusterEnvironment)
+        return environment or environment_like(self.environment)
 
     @property
     def parallel_devices(self) -> list[torch.device]:

@@ -175,11 +175,11 @@ class InFabric:
     # the Fabric's calls
     def _set_up(self, module: Any, optimizers: list[Any], scheduler: Any, place: Callable[[], Placement]) -> Any:
         strategy = self._strategy
-        made: list[Placement] = []
+        placements: list[Placement] = []
 
         def once() -> None:
-            if not made:
-                made.append(place())
+            if not placements:
+                placements.append(place())
 
         self._place = once  # type: ignore[assignment]  # its result is not used
         if self.leaves_setup:
@@ -190,13 +190,13 @@ class InFabric:
             called, stepped, scheduler = strategy.setup_module_and_optimizers(module, optimizers, scheduler)
         else:
             called, stepped = strategy.setup_module(module), []
-        if not made:
+        if not placements:
             raise MisconfigurationException(
                 f"{type(strategy).__name__} has set up a {type(module).__name__} without lightlib.",
                 expected="super().setup_module(module), in which lightlib shards the module in place.",
                 fix="call it, or derive from DDPStrategy, SingleDeviceStrategy or Strategy.",
             )
-        of_module: Any = made[0].strategy
+        of_module: Any = placements[0].strategy
         if isinstance(of_module, PlacedByUser):
             of_module.call_through(called)
         else:
@@ -240,10 +240,10 @@ class InFabric:
         self._strategy.save_checkpoint(path=path, state=self._unwrapped(state), filter=filters)
 
     def _load(self, path: Any, state: Any, strict: bool, weights_only: bool | None) -> Any:
-        given = self._unwrapped(state)
-        rest = self._strategy.load_checkpoint(path=path, state=given, strict=strict, weights_only=weights_only)
+        unwrapped = self._unwrapped(state)
+        rest = self._strategy.load_checkpoint(path=path, state=unwrapped, strict=strict, weights_only=weights_only)
         if isinstance(state, dict):
-            for name, value in given.items():
+            for name, value in unwrapped.items():
                 if id(value) not in self._wrapped:
                     state[name] = value
         return rest
@@ -256,13 +256,13 @@ class InFabric:
 
     def _behind(self, value: Any) -> Any:
         if isinstance(value, FabricModule):
-            found = vars(value)["_placement"].called
+            user_object = vars(value)["_placement"].called
         elif type(value) is FabricOptimizer:
-            found = value.optimizer
+            user_object = value.optimizer
         else:
             return value
-        self._wrapped[id(found)] = value
-        return found
+        self._wrapped[id(user_object)] = value
+        return user_object
 
     def _rewrapped(self, value: Any) -> Any:
         return self._wrapped.get(id(value), value)
@@ -288,7 +288,7 @@ class InFabric:
     def optimizer_step(self, optimizer: Any, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Step an optimizer."""
         stepped = self._fabric._placed.optimizers  # noqa: SLF001
-        wrapped = next((one for one in stepped if one.optimizer is optimizer), None)
+        wrapped = next((candidate for candidate in stepped if candidate.optimizer is optimizer), None)
         if wrapped is not None:
             return FabricOptimizer.step(wrapped, closure, **kwargs)
         return optimizer.step(**kwargs) if closure is None else optimizer.step(closure, **kwargs)
@@ -338,8 +338,8 @@ class InFabric:
 
     def save_checkpoint(self, path: Any, state: Any, storage_options: Any = None, filter: Any = None) -> None:  # noqa: A002  Lightning's name
         """Write a checkpoint."""
-        given = {name: self._rewrapped(value) for name, value in state.items()}
-        checkpoints.save(self._fabric._placed, path, given, filter, storage_options)  # noqa: SLF001
+        rewrapped = {name: self._rewrapped(value) for name, value in state.items()}
+        checkpoints.save(self._fabric._placed, path, rewrapped, filter, storage_options)  # noqa: SLF001
 
     def load_checkpoint(
         self, path: Any, state: Any = None, strict: bool = True, weights_only: bool | None = None
@@ -348,9 +348,9 @@ class InFabric:
         if isinstance(state, (nn.Module, Optimizer)):
             checkpoints.load_raw(self._fabric._placed, path, self._rewrapped(state), strict, weights_only)  # noqa: SLF001
             return {}
-        given = {name: self._rewrapped(value) for name, value in (state or {}).items()}
-        rest = checkpoints.load(self._fabric._placed, path, given, strict, weights_only)  # noqa: SLF001
-        for name, value in given.items():
+        rewrapped = {name: self._rewrapped(value) for name, value in (state or {}).items()}
+        rest = checkpoints.load(self._fabric._placed, path, rewrapped, strict, weights_only)  # noqa: SLF001
+        for name, value in rewrapped.items():
             if self._rewrapped(state[name]) is not value:
                 state[name] = value
         return rest
@@ -358,11 +358,11 @@ class InFabric:
     def _placement(self, module: Any) -> Any:
         """Return the placement of a module that was set up."""
         placements: list[Placement] = self._fabric._placed.placements  # noqa: SLF001
-        found = next((placement for placement in placements if module in (placement.called, placement.module)), None)
-        if found is None:
+        matching = next((placement for placement in placements if module in (placement.called, placement.module)), None)
+        if matching is None:
             raise MisconfigurationException(
                 f"A method of {type(self._strategy).__name__} got a {type(module).__name__} that is not set up.",
                 expected="the module that `setup_module` returned.",
                 fix="pass the module with which the method was called.",
             )
-        return found
+        return matching

@@ -256,8 +256,8 @@ class PluginStore:
     def load(self, path: str, weights_only: bool | None) -> dict[str, Any]:
         """Read on every process."""
         if self._calls is not None:
-            found: dict[str, Any] = self._calls.load_checkpoint(path, weights_only=weights_only)
-            return found
+            content: dict[str, Any] = self._calls.load_checkpoint(path, weights_only=weights_only)
+            return content
         return self.plugin.load_checkpoint(path, weights_only=weights_only)
 
     def end(self, stage: object) -> None:

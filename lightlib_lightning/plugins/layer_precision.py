@@ -22,9 +22,9 @@ class _Replacing(Precision):
 
     _made: Ours
 
-    def _stand_for(self, made: Ours) -> None:
-        vars(self).update(vars(made))
-        self._made = made
+    def _stand_for(self, inner: Ours) -> None:
+        vars(self).update(vars(inner))
+        self._made = inner
 
     @property
     def _plain(self) -> Ours:
@@ -70,14 +70,14 @@ class TransformerEnginePrecision(_Replacing, transformer_engine.TransformerEngin
         replace_layers: bool | None = None,
         fallback_compute_dtype: torch.dtype | None = None,
     ) -> None:
-        made = transformer_engine.TransformerEnginePrecision(
+        inner = transformer_engine.TransformerEnginePrecision(
             weights_dtype=weights_dtype,
             recipe=recipe,
             replace_layers=replace_layers,
             fallback_compute_dtype=fallback_compute_dtype,
         )
-        self._stand_for(made)
-        self.precision = made.name
+        self._stand_for(inner)
+        self.precision = inner.name
 
 
 def named(name: str) -> Callable[[], Precision] | None:

@@ -32,7 +32,7 @@ def overridden(instance: object, names: Iterable[str]) -> list[str]:
 
 
 def _is_by_user(kind: type, name: str) -> bool:
-    owner = next((one for one in kind.__mro__ if name in vars(one)), None)
+    owner = next((base for base in kind.__mro__ if name in vars(base)), None)
     return owner is not None and owner.__module__ != "builtins" and not is_ours(owner.__module__)
 
 

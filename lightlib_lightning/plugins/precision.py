@@ -71,10 +71,10 @@ class Precision(ours.Precision):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG004  those of `__init__`
         """Make a precision in float32; a subclass need not call `super().__init__`."""
-        made = object.__new__(cls)
+        instance = object.__new__(cls)
         for name, value in {"name": cls.precision, **_FLOAT32}.items():
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(instance, name, value)
+        return instance
 
     def __init__(self) -> None:
         """Keep the values of `__new__`."""
@@ -292,8 +292,8 @@ class MixedPrecision(Precision, ours.MixedPrecision):
     def device(self) -> str | None:
         """The type of device; without the argument that of the strategy, once there is one."""
         if self._device is None and self._strategy is not None:
-            found: str = self._strategy.root_device.type
-            return found
+            device_type: str = self._strategy.root_device.type
+            return device_type
         return self._device
 
     def autocast_context_manager(self) -> AbstractContextManager[Any]:

@@ -112,12 +112,12 @@ class _Made:
 
 def _classes_of_lightning() -> dict[str, tuple[type, dict[str, Any]]]:
     """Return the class behind each of Lightning's names of strategies, and the arguments that the name stands for."""
-    found: dict[str, tuple[type, dict[str, Any]]] = {
+    classes: dict[str, tuple[type, dict[str, Any]]] = {
         "single_device": (SingleDeviceStrategy, {}),
         "fsdp": (FSDPStrategy, {}),
         "fsdp_cpu_offload": (FSDPStrategy, {"cpu_offload": True}),
     }
-    found |= {name: (DDPStrategy, options) for name, options in DDP_NAMES.items()}
+    classes |= {name: (DDPStrategy, options) for name, options in DDP_NAMES.items()}
     offload = {"offload_optimizer": True}
     both = {"stage": 3, **offload, "offload_parameters": True}
     devices = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}
@@ -128,7 +128,7 @@ def _classes_of_lightning() -> dict[str, tuple[type, dict[str, Any]]]:
         "_stage_3_offload": both,
         "_stage_3_offload_nvme": {**both, **devices},
     }
-    return found | {f"deepspeed{name}": (DeepSpeedStrategy, options) for name, options in stages.items()}
+    return classes | {f"deepspeed{name}": (DeepSpeedStrategy, options) for name, options in stages.items()}
 
 
 class _StrategyRegistry(_Registry):
@@ -221,8 +221,8 @@ class _AcceleratorRegistry(_Registry):
 def _register_classes(into: Any, method: str, module: ModuleType, parent: type) -> None:
     """Call the class method `method` of all subclasses of `parent` in a module that define it."""
     for _, kind in inspect.getmembers(module, inspect.isclass):
-        own = any(method in vars(one) for one in kind.__mro__ if one not in parent.__mro__)
-        if issubclass(kind, parent) and own:
+        registers_itself = any(method in vars(base) for base in kind.__mro__ if base not in parent.__mro__)
+        if issubclass(kind, parent) and registers_itself:
             getattr(kind, method)(into)
 
 

@@ -231,8 +231,8 @@ class FSDPStrategy(ParallelStrategy, ours.FSDPStrategy):
         **kwargs: Any,
     ) -> None:
         unused = [name for name in kwargs if name in _OF_FSDP1]
-        own = {name: kwargs[name] for name in ("meta", "reshard_after_forward") if name in kwargs}
-        unknown = [name for name in kwargs if name not in (*_OF_FSDP1, *own)]
+        options = {name: kwargs[name] for name in ("meta", "reshard_after_forward") if name in kwargs}
+        unknown = [name for name in kwargs if name not in (*_OF_FSDP1, *options)]
         if unknown:
             raise ArgumentTypeError(
                 f"FSDPStrategy got {unknown[0]}={kwargs[unknown[0]]!r}.",
@@ -257,7 +257,7 @@ class FSDPStrategy(ParallelStrategy, ours.FSDPStrategy):
             state_dict_type=state_dict_type,
             process_group_backend=process_group_backend,
             timeout=timeout,
-            **own,
+            **options,
         )
         self._bring(accelerator, checkpoint_io, precision_plugin or precision, cluster_environment, parallel_devices)
 
@@ -298,12 +298,12 @@ class DeepSpeedStrategy(ParallelStrategy, ours.DeepSpeedStrategy):
         self._bring(accelerator, None, precision_plugin or precision, cluster_environment, parallel_devices)
 
 
-def _dtypes(given: Any) -> Any:
+def _dtypes(mixed_precision: Any) -> Any:
     """Return the compute and reduce dtypes of torch's MixedPrecision."""
-    if given is None or isinstance(given, tuple):
-        return given
-    compute = given.param_dtype or torch.float32
-    return compute, given.reduce_dtype or compute
+    if mixed_precision is None or isinstance(mixed_precision, tuple):
+        return mixed_precision
+    compute = mixed_precision.param_dtype or torch.float32
+    return compute, mixed_precision.reduce_dtype or compute
 
 
 def _average(averager: Any, optimizer: Any, *_: Any) -> None:

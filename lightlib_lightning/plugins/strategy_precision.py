@@ -96,16 +96,16 @@ class DeepSpeedPrecision(Precision):
 def _of(kind: str, name: object, scaler: torch.amp.GradScaler | None = None) -> ours.Precision:
     if not isinstance(name, str) or name not in _NAMES:
         raise UnknownNameError(f"precision of {kind}", name, _NAMES, fix=f'{kind}("bf16-mixed")')
-    found = ours.named(name)
-    dtypes = found.param_dtype, found.compute_dtype, found.reduce_dtype
-    return ours.Precision(name, *dtypes, found.scales_loss, scaler)
+    precision = ours.named(name)
+    dtypes = precision.param_dtype, precision.compute_dtype, precision.reduce_dtype
+    return ours.Precision(name, *dtypes, precision.scales_loss, scaler)
 
 
 def _for_another(precision: Precision, strategy: object, name: str, kind: str) -> MisconfigurationException:
-    own = type(precision).__name__
+    class_name = type(precision).__name__
     return MisconfigurationException(
-        f"{own}({precision.name!r}) was given with the strategy {type(strategy).__name__}.",
+        f"{class_name}({precision.name!r}) was given with the strategy {type(strategy).__name__}.",
         expected=f"{kind}, for which it is.",
-        fix=f'Trainer(strategy="{name}", plugins=[{own}({precision.name!r})]), or '
+        fix=f'Trainer(strategy="{name}", plugins=[{class_name}({precision.name!r})]), or '
         f"Trainer(precision={precision.name!r}).",
     )

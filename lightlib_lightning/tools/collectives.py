@@ -312,8 +312,8 @@ class TorchCollective(Collective):
         """
         if self.is_initialized():
             return self
-        given = {self.addr_key: main_address, self.port_key: main_port}
-        added = {key: str(value) for key, value in given.items() if value is not None and key not in os.environ}
+        variables = {self.addr_key: main_address, self.port_key: main_port}
+        added = {key: str(value) for key, value in variables.items() if value is not None and key not in os.environ}
         os.environ.update(added)
         try:
             super().setup(**kwargs)
@@ -369,7 +369,7 @@ def _operation(op: Any) -> Any:
     """Return torch's operation of a name."""
     if not isinstance(op, str):
         return op
-    found = getattr(dist.ReduceOp, op.upper(), None)
-    if found is None:
+    operation = getattr(dist.ReduceOp, op.upper(), None)
+    if operation is None:
         raise ValueError(f"op={op!r} is no operation of torch.distributed.ReduceOp. Fix: 'sum', 'avg', 'min' or 'max'.")
-    return found
+    return operation

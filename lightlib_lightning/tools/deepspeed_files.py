@@ -166,10 +166,10 @@ class DeepSpeedSummary(Summary):
 
     def columns(self) -> dict[str, list[str]]:
         """Return the table, column by column."""
-        found: dict[str, list[str]] = {}
+        columns: dict[str, list[str]] = {}
         for title, values in super().columns().items():
-            found[title] = values
+            columns[title] = values
             if title == "Params":
                 others = [NOT_APPLICABLE for layer in self.layers if layer.name == OTHERS]
-                found["Params per Device"] = [*map(human, self.parameters_per_layer), *others]
-        return found
+                columns["Params per Device"] = [*map(human, self.parameters_per_layer), *others]
+        return columns

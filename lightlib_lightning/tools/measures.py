@@ -90,8 +90,8 @@ def get_nvidia_gpu_stats(device: torch.device | str | int) -> dict[str, float]:
     program = shutil.which("nvidia-smi")
     if program is None:
         raise FileNotFoundError("nvidia-smi: command not found")
-    found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    uuid = torch.cuda.get_device_properties(found).uuid  # whatever CUDA_VISIBLE_DEVICES hides
+    cuda_device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    uuid = torch.cuda.get_device_properties(cuda_device).uuid  # whatever CUDA_VISIBLE_DEVICES hides
     options = [f"--query-gpu={','.join(_OF_A_GPU)}", "--format=csv,nounits,noheader", f"--id=GPU-{uuid}"]
     done = subprocess.run([program, *options], encoding="utf-8", capture_output=True, check=True)  # noqa: S603 (fixed words)
     return _stats(done.stdout)
@@ -136,7 +136,7 @@ def parse_batch_shape(batch: Any) -> str | list[Any]:
     if hasattr(batch, "shape"):
         return list(batch.shape)
     if isinstance(batch, (list, tuple)):
-        return [parse_batch_shape(one) for one in batch]
+        return [parse_batch_shape(element) for element in batch]
     return UNKNOWN_SIZE
 
 
@@ -260,9 +260,9 @@ def is_shared_filesystem(strategy: Strategy, path: str | Path | None = None, tim
         check.touch()
     together(None)
     end = time.monotonic() + timeout
-    while not (found := check.exists()) and time.monotonic() < end:
+    while not (is_there := check.exists()) and time.monotonic() < end:
         time.sleep(0.05)
-    everywhere = all(together(found))
+    everywhere = all(together(is_there))
     if strategy.is_global_zero:
         check.unlink(missing_ok=True)
     return everywhere

@@ -68,10 +68,10 @@ def collect_init_args(
     here: FrameType | None = frame
     while here is not None and here.f_back is not None:
         values = inspect.getargvalues(here).locals
-        found = "__class__" in values and here.f_code.co_name == "__init__"
-        owner = values.get(parse_class_init_keys(values["__class__"])[0]) if found else None
+        is_init = "__class__" in values and here.f_code.co_name == "__init__"
+        owner = values.get(parse_class_init_keys(values["__class__"])[0]) if is_init else None
         if "__class__" in values and (not classes or isinstance(owner, classes)):
-            path_args.append(_arguments(values) if found else {})
+            path_args.append(_arguments(values) if is_init else {})
             inside = True
         elif inside:
             break
@@ -284,7 +284,7 @@ def merge_dicts(
     functions = agg_key_funcs or {}
     merged: dict[str, Any] = {}
     for name in dict.fromkeys(_names(dicts)):
-        values = [one[name] for one in dicts if one.get(name) is not None]
+        values = [mapping[name] for mapping in dicts if mapping.get(name) is not None]
         function = functions.get(name)
         nested = isinstance(values[0], Mapping)
         merged[name] = merge_dicts(values, function, default_func) if nested else (function or default_func)(values)
@@ -292,4 +292,4 @@ def merge_dicts(
 
 
 def _names(dicts: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [name for one in dicts for name in one]
+    return [name for mapping in dicts for name in mapping]

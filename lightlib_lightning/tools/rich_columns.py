@@ -67,7 +67,7 @@ class CustomTimeColumn(_Styled):
     def render(self, task: Task) -> Text:
         """Return the text of a task."""
         shown = (task.finished_time if task.finished else task.elapsed, task.time_remaining)
-        words = ["-:--:--" if one is None else str(timedelta(seconds=int(one))) for one in shown]
+        words = ["-:--:--" if seconds is None else str(timedelta(seconds=int(seconds))) for seconds in shown]
         return Text(" • ".join(words), style=self.style)
 
 

@@ -40,8 +40,8 @@ def _seeds(base: int, worker: int, rank: int) -> tuple[int, int, int]:
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         value = ((value ^ (value >> 33)) * factor) & _BITS
     value ^= value >> 33
-    found = []
+    seeds = []
     for _ in range(3):
         value = (value * 6364136223846793005 + 1) & _BITS
-        found.append(value)
-    return found[0], found[1], found[2]
+        seeds.append(value)
+    return seeds[0], seeds[1], seeds[2]

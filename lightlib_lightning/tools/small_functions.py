@@ -143,7 +143,7 @@ def has_len(dataloader: object) -> bool:
 def get_all_subclasses(cls: type) -> set[type]:
     """Return the loaded subclasses of a class, at any depth."""
     direct: set[type] = set(cls.__subclasses__())
-    return direct.union(*(get_all_subclasses(one) for one in direct))
+    return direct.union(*(get_all_subclasses(subclass) for subclass in direct))
 
 
 def suggested_max_num_workers(local_world_size: int) -> int:
@@ -196,11 +196,11 @@ def is_overridden(method_name: str, instance: object | None = None, parent: type
     if instance is None:
         return False
     base = parent or _base_of(instance)
-    original, own = getattr(base, method_name, None), getattr(instance, method_name, None)
+    original, override = getattr(base, method_name, None), getattr(instance, method_name, None)
     if original is None:
         raise ValueError(f"{base.__name__} has no method {method_name!r}. Fix: check the name.")
-    wrapped = getattr(own, "__wrapped__", own)
-    return own is not None and getattr(wrapped, "__code__", wrapped) is not getattr(original, "__code__", original)
+    wrapped = getattr(override, "__wrapped__", override)
+    return override is not None and getattr(wrapped, "__code__", wrapped) is not getattr(original, "__code__", original)
 
 
 def _base_of(instance: object) -> type:
@@ -254,10 +254,12 @@ def get_init_args(frame: Any) -> dict[str, Any]:
     if "__class__" not in values:
         return {}
     parameters = inspect.signature(values["__class__"].__init__).parameters
-    extra = next((name for name, one in parameters.items() if one.kind is inspect.Parameter.VAR_KEYWORD), None)
+    extra = next(
+        (name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD), None
+    )
     names = list(parameters)[1:]
-    given: dict[str, Any] = {name: values[name] for name in names if name in values and name != extra}
-    return given | dict(values.get(extra or "", {}))
+    arguments: dict[str, Any] = {name: values[name] for name in names if name in values and name != extra}
+    return arguments | dict(values.get(extra or "", {}))
 
 
 def _holders(model: Any, attribute: str) -> list[Any]:

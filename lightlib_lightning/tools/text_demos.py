@@ -174,8 +174,8 @@ class Transformer(nn.Module):
             mask = self.generate_square_subsequent_mask(length).to(inputs.device)
         scale = math.sqrt(self.ninp)
         source = self.pos_encoder(self.embedding(inputs) * scale)
-        wanted = self.pos_encoder(self.embedding(target) * scale)
-        output = self.decoder(self.transformer(source, wanted, tgt_mask=mask))
+        encoded = self.pos_encoder(self.embedding(target) * scale)
+        output = self.decoder(self.transformer(source, encoded, tgt_mask=mask))
         return nn.functional.log_softmax(output, dim=-1).view(-1, self.vocab_size)
 
 

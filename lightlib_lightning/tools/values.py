@@ -64,7 +64,7 @@ class GradClipAlgorithmType(StrEnum):
     @staticmethod
     def supported_types() -> list[str]:
         """Return the names."""
-        return [one.value for one in GradClipAlgorithmType]
+        return [member.value for member in GradClipAlgorithmType]
 
 
 class Interval(StrEnum):
@@ -146,12 +146,12 @@ def _from_numpy(value: Any) -> Tensor:
 
 def _conversions() -> list[tuple[Any, Any]]:
     numbers = [(bool, torch.uint8), (int, torch.int), (float, torch.float)]
-    found: list[tuple[Any, Any]] = [(kind, partial(_number, dtype)) for kind, dtype in numbers]
+    conversions: list[tuple[Any, Any]] = [(kind, partial(_number, dtype)) for kind, dtype in numbers]
     try:
         import numpy  # optional: numpy
     except ImportError:
-        return found
-    return [*found, (numpy.ndarray, _from_numpy)]
+        return conversions
+    return [*conversions, (numpy.ndarray, _from_numpy)]
 
 
 CONVERSION_DTYPES = _conversions()

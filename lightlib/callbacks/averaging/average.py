@@ -52,9 +52,9 @@ class Average:
     def swap(self, module: nn.Module) -> None:
         """Exchange the averages with the tensors of the module."""
         for kept, now in self._pairs(module):
-            held = now.clone()
+            current = now.clone()
             now.copy_(kept)
-            kept.copy_(held)
+            kept.copy_(current)
 
     @torch.no_grad()
     def copy_to(self, module: nn.Module) -> None:

@@ -118,11 +118,11 @@ def schedule_free(
     Raises:
         MisconfigurationException: The strategy replaces such an optimizer, or there is a callback with an average.
     """
-    found = [(user, ours) for user, ours in zip(given, stepped, strict=True) if _has_modes(user)]
-    if not found:
+    pairs = [(user, ours) for user, ours in zip(given, stepped, strict=True) if _has_modes(user)]
+    if not pairs:
         return None
-    name = type(found[0][0]).__name__
-    if any(user is not ours for user, ours in found):
+    name = type(pairs[0][0]).__name__
+    if any(user is not ours for user, ours in pairs):
         raise MisconfigurationException(
             f"{name} is a schedule-free optimizer, and {type(trainer.strategy).__name__} steps it in shards or by an "
             "optimizer of its own, which cannot give the weights their average.",
@@ -137,7 +137,7 @@ def schedule_free(
             f"  Fix: {name}(…, warmup_steps=…), without a scheduler.",
             report.PossibleUserWarning,
         )
-    callback = ScheduleFree([user for user, _ in found])
+    callback = ScheduleFree([user for user, _ in pairs])
     need_one_average(callback, trainer)
     return callback
 

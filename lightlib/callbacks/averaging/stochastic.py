@@ -122,11 +122,11 @@ class StochasticWeightAveraging(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
         name = type(self).__name__
-        for number, what in ((len(trainer.optimizers), "optimizer"), (len(trainer.lr_scheduler_configs), "schedule")):
-            if number > 1 or (number == 0 and what == "optimizer"):
+        for number, noun in ((len(trainer.optimizers), "optimizer"), (len(trainer.lr_scheduler_configs), "schedule")):
+            if number > 1 or (number == 0 and noun == "optimizer"):
                 raise MisconfigurationException(
-                    f"{name} got {number} {what}s.",
-                    expected=f"one {what}.",
+                    f"{name} got {number} {noun}s.",
+                    expected=f"one {noun}.",
                     fix="return one from configure_optimizers.",
                 )
         groups = len(trainer.optimizers[0].param_groups)
@@ -220,12 +220,12 @@ class StochasticWeightAveraging(Callback):
             checkpoint["lr_schedulers"] = [config.scheduler.state_dict() for config in self._replaced]
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
-        own = checkpoint.get("callbacks", {}).get(self.state_key, {})
+        callback_state = checkpoint.get("callbacks", {}).get(self.state_key, {})
         # At the end of a run the average has become the weights.
-        averaged = checkpoint.get(AVERAGED, checkpoint["state_dict"] if own.get("finished") else None)
+        averaged = checkpoint.get(AVERAGED, checkpoint["state_dict"] if callback_state.get("finished") else None)
         if trainer.state.fn != "fit" or averaged is None:
             return
-        count = int(own.get("n_averaged", 1))
+        count = int(callback_state.get("n_averaged", 1))
         strategy = trainer.strategy
         strategy.load_module_state(averaged if strategy.reads_parts else read_tensors(averaged))
         self._average = Average(pl_module, self._device, None, self._options, count)

@@ -201,8 +201,8 @@ class EMAWeightAveraging(WeightAveraging):
     ) -> None:
         name = type(self).__name__
         if taken := [option for option in _OPTIONS if option in kwargs]:
-            given, fix = kwargs[taken[0]], f"WeightAveraging({taken[0]}=…)"
-            raise wrong_type(name, taken[0], given, "decay, which makes the averaging function", fix=fix)
+            function, fix = kwargs[taken[0]], f"WeightAveraging({taken[0]}=…)"
+            raise wrong_type(name, taken[0], function, "decay, which makes the averaging function", fix=fix)
         check_number(name, "decay", decay, least=0, most=1, example=0.999)
         check_int(name, "update_every_n_steps", update_every_n_steps, 1)
         for argument, value in (

@@ -117,10 +117,10 @@ def triggers_of(
         "every_n_epochs": every_n_epochs,
         "every": every,
     }
-    given = [name for name, value in triggers.items() if value]
-    if len(given) > 1:
+    active = [name for name, value in triggers.items() if value]
+    if len(active) > 1:
         raise MisconfigurationException(
-            f"ModelCheckpoint got {' and '.join(given)}.",
+            f"ModelCheckpoint got {' and '.join(active)}.",
             expected="at most one of every_n_train_steps, train_time_interval, every_n_epochs and every.",
             fix="give each its own callback: callbacks=[ModelCheckpoint(…), ModelCheckpoint(…)].",
         )

@@ -140,11 +140,11 @@ class CheckpointFiles:
             )
             return None
         state = without_outsiders(state, owner, dirpath)
-        known = {path: torch.as_tensor(value) for path, value in state.get("best_k_models", {}).items()}
+        scores = {path: torch.as_tensor(value) for path, value in state.get("best_k_models", {}).items()}
         newest = list((state.get(OURS) or {}).get("newest", ()))
-        missing = {path for path in (*known, self.best_model_path, *newest) if path and not filesystem.exists(path)}
+        missing = {path for path in (*scores, self.best_model_path, *newest) if path and not filesystem.exists(path)}
         gone = set() if keep_missing else missing
-        lost = gone & {*known, *newest}
+        lost = gone & {*scores, *newest}
         if lost and not shared:
             names = ", ".join(map(repr, sorted(lost)))
             report.warn(f"Checkpoints that were kept by the earlier run are gone: {names}.")
@@ -153,7 +153,7 @@ class CheckpointFiles:
         self.newest = [path for path in newest if path not in gone]
         if self.best_model_path in gone:
             self.best_model_path, self.best_model_score = "", None
-        self.rank(replace(top, kept={path: value for path, value in known.items() if path not in gone}))
+        self.rank(replace(top, kept={path: value for path, value in scores.items() if path not in gone}))
         return state
 
     def forget(self, path: str, top: TopK) -> None:

@@ -173,8 +173,10 @@ def labels_in(folder: str, ending: str, depth: int = 0) -> dict[str, Label]:
     """
     labels: dict[str, Label] = {}
     paths = [filesystem.join(folder, name) for name in filesystem.names_in(folder) if not name.startswith(".")]
-    found = each(lambda path: label_at(path) if path.endswith(ending) else None, paths, "reading labels of checkpoints")
-    for path, label in zip(paths, found, strict=True):
+    read_labels = each(
+        lambda path: label_at(path) if path.endswith(ending) else None, paths, "reading labels of checkpoints"
+    )
+    for path, label in zip(paths, read_labels, strict=True):
         if label is not None:
             labels[path] = label
         elif depth > 0 and filesystem.is_folder(path):

@@ -155,7 +155,7 @@ class CheckpointGC(Callback):
             raise missing("CheckpointGC", self.monitor, trainer.callback_metrics)
         there = {batch for batch, _ in self._saved.values()}
         newest = max(there, default=-1)  # one that is newer may be being written
-        self._metrics = {batch: one for batch, one in self._metrics.items() if batch in there or batch > newest}
+        self._metrics = {batch: metric for batch, metric in self._metrics.items() if batch in there or batch > newest}
         self._metrics[trainer.progress.batch] = float(value)
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
@@ -177,7 +177,7 @@ class CheckpointGC(Callback):
     def _sweep(self, trainer: Trainer, at_end: bool) -> None:
         self._swept = True
         savers = self._savers(trainer)
-        own = {
+        by_path = {
             path: Saved(trainer.run_id, age, self._metrics.get(age[0]))
             for path, age in self._saved.items()
             if filesystem.exists(path)
@@ -185,12 +185,12 @@ class CheckpointGC(Callback):
         others: dict[str, Saved] = {}
         if self.root is not None:
             for saver in savers:
-                _write_list(saver.dirpath or "", trainer.run_id, own, self.mode)
+                _write_list(saver.dirpath or "", trainer.run_id, by_path, self.mode)
             others = {path: saved for listed in _lists_below(self.root).values() for path, saved in listed.items()}
         best, trial_best, latest = self.numbers
-        kept = retained({**others, **own}, best, trial_best, latest if at_end else max(1, latest), self.mode)
+        kept = retained({**others, **by_path}, best, trial_best, latest if at_end else max(1, latest), self.mode)
         linked = {os.path.realpath(saver.last_model_path) for saver in savers if saver.last_model_path}
-        for path in sorted(path for path in set(own) - kept - linked if not is_of_the_user(trainer, path)):
+        for path in sorted(path for path in set(by_path) - kept - linked if not is_of_the_user(trainer, path)):
             self._remove(trainer, path, savers)
 
     def _remove(self, trainer: Trainer, path: str, savers: list[ModelCheckpoint]) -> None:
@@ -200,8 +200,8 @@ class CheckpointGC(Callback):
             saver._remove_checkpoint(trainer, path)  # noqa: SLF001  the door by which a saver's files are removed
         except OSError as error:
             report.warn(f"The checkpoint {path!r} could not be removed, training continues: {error}")
-        for one in savers:
-            one.forget(path)
+        for holder in savers:
+            holder.forget(path)
 
     def _savers(self, trainer: Trainer) -> list[ModelCheckpoint]:
         return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, ModelCheckpoint)]
@@ -235,7 +235,7 @@ def sweep(
     """
     folders = _lists_below(absolute(root) or "")
     compared_by = _mode_of_all(folders, root) if mode is None else check_mode(mode)
-    saved = {path: one for listed in folders.values() for path, one in listed.items()}
+    saved = {path: entry for listed in folders.values() for path, entry in listed.items()}
     kept = retained(saved, save_experiment_best, save_trial_best, save_trial_latest, compared_by)
     removed: list[str] = []
     for folder in sorted(folders):
@@ -253,7 +253,9 @@ def sweep(
 
 def _mode_of_all(folders: Mapping[str, Mapping[str, Saved]], root: str | os.PathLike[str]) -> str:
     """Return the mode by which all runs compare their metrics."""
-    compared = [folder for folder, listed in folders.items() if any(one.metric is not None for one in listed.values())]
+    compared = [
+        folder for folder, listed in folders.items() if any(entry.metric is not None for entry in listed.values())
+    ]
     modes = sorted({_mode_of(folder) for folder in compared})
     if len(modes) > 1:
         raise MisconfigurationException(
@@ -269,10 +271,10 @@ def _mode_of(folder: str) -> str:
         return str(json.load(file).get("mode", "min"))
 
 
-def _write_list(folder: str, run: str, own: Mapping[str, Saved], mode: str) -> None:
+def _write_list(folder: str, run: str, saved: Mapping[str, Saved], mode: str) -> None:
     names = {
-        path[len(folder) :].lstrip("/" + os.sep): {"age": list(one.age), "metric": one.metric}
-        for path, one in own.items()
+        path[len(folder) :].lstrip("/" + os.sep): {"age": list(entry.age), "metric": entry.metric}
+        for path, entry in saved.items()
         if path.startswith(filesystem.join(folder, ""))
     }
     text = json.dumps({"run": run, "mode": mode, "checkpoints": names}, indent=1).encode()
@@ -289,12 +291,12 @@ def _lists_below(folder: str, depth: int = DEEPEST) -> dict[str, dict[str, Saved
     if LIST in names:
         listed = _read_list(folder)
         return {folder: listed} if listed else {}
-    found: dict[str, dict[str, Saved]] = {}
+    lists: dict[str, dict[str, Saved]] = {}
     for name in names if depth > 0 else ():
         path = filesystem.join(folder, name)
         if not name.startswith(".") and filesystem.is_folder(path):
-            found |= _lists_below(path, depth - 1)
-    return found
+            lists |= _lists_below(path, depth - 1)
+    return lists
 
 
 def _read_list(folder: str) -> dict[str, Saved]:
@@ -303,15 +305,15 @@ def _read_list(folder: str) -> dict[str, Saved]:
             told = json.load(file)
         run = str(told["run"])
         entries: dict[str, Saved] = {}
-        for name, one in told["checkpoints"].items():
-            metric = None if one["metric"] is None else float(one["metric"])
-            entries[str(name)] = Saved(run, (int(one["age"][0]), int(one["age"][1])), metric)
+        for name, entry in told["checkpoints"].items():
+            metric = None if entry["metric"] is None else float(entry["metric"])
+            entries[str(name)] = Saved(run, (int(entry["age"][0]), int(entry["age"][1])), metric)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         report.warn(f"{filesystem.join(folder, LIST)!r} is not a list of checkpoints, and is passed over: {error!r}")
         return {}
     paths = {
-        filesystem.join(folder, name): one
-        for name, one in entries.items()
+        filesystem.join(folder, name): entry
+        for name, entry in entries.items()
         if ".." not in name.replace("\\", "/").split("/")
     }
     labels = {path: label_at(path) for path in paths if path.startswith(filesystem.join(folder, ""))}

@@ -276,8 +276,8 @@ class ModelCheckpoint(NamedCheckpoints):
         if trainer.state.fn != "fit":
             return
         self._transactions.stop()
-        wanted = self.dirpath is not None and self._should_save_on_exception(trainer)
-        if not wanted or not all_ranks_can_save(trainer, exception):
+        saves = self.dirpath is not None and self._should_save_on_exception(trainer)
+        if not saves or not all_ranks_can_save(trainer, exception):
             return
         self._epoch = trainer.current_epoch
         try:

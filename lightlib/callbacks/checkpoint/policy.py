@@ -55,7 +55,7 @@ def retained(
 
     best = sorted((name for name in saved if saved[name].compared), key=goodness)
     kept = set(best[:experiment_best])
-    for run in {one.run for one in saved.values()}:
+    for run in {entry.run for entry in saved.values()}:
         latest = sorted((name for name in saved if saved[name].run == run), key=lambda name: saved[name].age)
         kept |= {*[name for name in best if saved[name].run == run][:trial_best], *latest[::-1][:trial_latest]}
     return kept

@@ -64,8 +64,8 @@ class PublishCheckpoint(Callback):
         monitor: str | None = None,
     ) -> None:
         super().__init__()
-        given: object = filename
-        if given is not None and not (given and isinstance(given, str)):
+        argument: object = filename
+        if argument is not None and not (argument and isinstance(argument, str)):
             expected = "a name, or None for that of the checkpoint"
             raise wrong_type("PublishCheckpoint", "filename", filename, expected, "'classifier'")
         if filename is not None and os.path.basename(filename) != filename:
@@ -159,21 +159,21 @@ class PublishAdapter(Callback):
     def _write(module: Module, path: str, folder: str) -> None:
         prefix, model = _model_of_peft(module)
         weights = read_tensors(formats.load(path, "cpu")["state_dict"])
-        own = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-        model.save_pretrained(folder, state_dict=own)
+        model_state = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        model.save_pretrained(folder, state_dict=model_state)
 
 
 def _model_of_peft(module: Module) -> tuple[str, Any]:
     """Return the model of peft in a module, and the beginning of its names."""
-    found = [
+    models = [
         (f"{name}." if name else "", part)
         for name, part in module.named_modules()
         if type(part).__module__.partition(".")[0] == "peft" and hasattr(part, "save_pretrained")
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(models) == 1:
+        return models[0]
     raise MisconfigurationException(
-        f"PublishAdapter finds {len(found)} models of peft in {type(module).__name__}.",
+        f"PublishAdapter finds {len(models)} models of peft in {type(module).__name__}.",
         expected="one.",
         fix="self.model = peft.get_peft_model(base, peft.LoraConfig(target_modules=[…])) in __init__ or "
         "configure_model; the changes of lightlib.transforms.lora are published by PublishCheckpoint.",

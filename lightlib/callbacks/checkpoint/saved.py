@@ -31,12 +31,12 @@ def saver_for(trainer: Trainer, owner: str, monitor: str | None, compares: bool)
     if fitting:
         return fitting[0]
     shown = ", ".join(f"ModelCheckpoint(monitor={saver.monitor!r})" for saver in savers)
-    wanted = f"monitor={monitor!r}" if monitor is not None else 'monitor="val_loss"' if compares else ""
+    argument = f"monitor={monitor!r}" if monitor is not None else 'monitor="val_loss"' if compares else ""
     raise MisconfigurationException(
-        f"{owner} finds no ModelCheckpoint{f' with {wanted}' if wanted else ''} among the callbacks"
+        f"{owner} finds no ModelCheckpoint{f' with {argument}' if argument else ''} among the callbacks"
         f"{f', only {shown}' if shown else ''}.",
         expected=f"a ModelCheckpoint{' that compares checkpoints by a metric' if compares else ''}.",
-        fix=f"callbacks=[ModelCheckpoint({wanted}), {owner}(…)]",
+        fix=f"callbacks=[ModelCheckpoint({argument}), {owner}(…)]",
     )
 
 
@@ -54,7 +54,7 @@ def read_on_all_ranks(trainer: Trainer, path: str) -> dict[str, Any]:
     except CheckpointError as raised:
         error = raised.with_traceback(None)
     errors = trainer.strategy.collectives.all_gather_object(error)
-    found = next((one for one in errors if one is not None), None)
-    if found is not None or content is None:
-        raise error or found or CheckpointError(f"{path!r} is empty.", expected="a checkpoint.")
+    first_error = next((failure for failure in errors if failure is not None), None)
+    if first_error is not None or content is None:
+        raise error or first_error or CheckpointError(f"{path!r} is empty.", expected="a checkpoint.")
     return content

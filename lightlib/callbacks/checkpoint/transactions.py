@@ -244,7 +244,9 @@ def writes_in_background(trainer: Trainer, async_save: bool, kind: str | None) -
         return async_save
     owner = type(trainer).__name__
     accepted = inspect.signature(trainer.save_checkpoint).parameters.values()
-    if kind is not None and not any(one.name == "format" or one.kind is one.VAR_KEYWORD for one in accepted):
+    if kind is not None and not any(
+        parameter.name == "format" or parameter.kind is parameter.VAR_KEYWORD for parameter in accepted
+    ):
         raise MisconfigurationException(
             f"ModelCheckpoint(format={kind!r}): {owner}.save_checkpoint, by which it saves, has no argument 'format'.",
             expected="an override with the arguments of Trainer.save_checkpoint.",

@@ -115,21 +115,21 @@ class BackboneFinetuning(BaseFinetuning):
             return
         rate = float(optimizer.param_groups[0]["lr"])
         if self.previous_backbone_lr is None:
-            given = self.backbone_initial_lr
-            found = rate * self.backbone_initial_ratio_lr if given is None else given
+            initial_lr = self.backbone_initial_lr
+            backbone_lr = rate * self.backbone_initial_ratio_lr if initial_lr is None else initial_lr
             denominator = self.initial_denom_lr
-            self.unfreeze_and_add_param_group(pl_module.backbone, optimizer, found, denominator, self.train_bn)
+            self.unfreeze_and_add_param_group(pl_module.backbone, optimizer, backbone_lr, denominator, self.train_bn)
         else:
-            found = self.lambda_func(epoch + 1) * self.previous_backbone_lr
-            found = rate if self.should_align and found > rate else found
+            backbone_lr = self.lambda_func(epoch + 1) * self.previous_backbone_lr
+            backbone_lr = rate if self.should_align and backbone_lr > rate else backbone_lr
             group = _group_of(pl_module.backbone, optimizer)
             if group is not None:
-                group["lr"] = found
-        self.previous_backbone_lr = found
+                group["lr"] = backbone_lr
+        self.previous_backbone_lr = backbone_lr
         if self.verbose:
             report.info(
                 f"Epoch {epoch}: learning rate {round(rate, self.rounding)}, of the backbone "
-                f"{round(found, self.rounding)}."
+                f"{round(backbone_lr, self.rounding)}."
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -142,6 +142,6 @@ class BackboneFinetuning(BaseFinetuning):
 
 def _group_of(backbone: Any, optimizer: Optimizer) -> dict[str, Any] | None:
     """Return the last group, if it has nothing but the backbone's parameters; one of another stage is empty."""
-    held, last = {id(parameter) for parameter in backbone.parameters()}, optimizer.param_groups[-1]
-    alone = len(optimizer.param_groups) > 1 and all(id(parameter) in held for parameter in last["params"])
+    ids, last = {id(parameter) for parameter in backbone.parameters()}, optimizer.param_groups[-1]
+    alone = len(optimizer.param_groups) > 1 and all(id(parameter) in ids for parameter in last["params"])
     return last if alone else None

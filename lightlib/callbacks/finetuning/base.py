@@ -73,10 +73,10 @@ class BaseFinetuning(Callback):
         if isinstance(modules, nn.ModuleDict):
             modules = modules.values()
         if isinstance(modules, Iterable):
-            found = [one for several in modules for one in BaseFinetuning.flatten_modules(several)]
+            flat = [module for several in modules for module in BaseFinetuning.flatten_modules(several)]
         else:
-            found = list(modules.modules())
-        return [one for one in found if not list(one.children()) or _has_parameters(one)]
+            flat = list(modules.modules())
+        return [module for module in flat if not list(module.children()) or _has_parameters(module)]
 
     @staticmethod
     def filter_params(
@@ -117,9 +117,9 @@ class BaseFinetuning(Callback):
     @staticmethod
     def filter_on_optimizer(optimizer: Optimizer, params: Iterable[nn.Parameter]) -> list[nn.Parameter]:
         """Return the parameters that the optimizer does not have yet, and warn about the rest."""
-        new, known = _apart(optimizer, params)
-        if known:
-            _warn_of_known(optimizer, len(known))
+        new, present = _apart(optimizer, params)
+        if present:
+            _warn_of_known(optimizer, len(present))
         return new
 
     @staticmethod
@@ -141,11 +141,11 @@ class BaseFinetuning(Callback):
         """
         frozen = {id(p) for p in BaseFinetuning.filter_params(modules, train_bn=train_bn, requires_grad=False)}
         BaseFinetuning.make_trainable(modules)
-        params, known = _apart(optimizer, BaseFinetuning.filter_params(modules, train_bn=train_bn))
-        unfrozen = [parameter for parameter in known if id(parameter) in frozen]
-        if known and (unfrozen or not params):
-            _warn_of_known(optimizer, len(unfrozen or known))
-        if known and not params:
+        params, present = _apart(optimizer, BaseFinetuning.filter_params(modules, train_bn=train_bn))
+        unfrozen = [parameter for parameter in present if id(parameter) in frozen]
+        if present and (unfrozen or not params):
+            _warn_of_known(optimizer, len(unfrozen or present))
+        if present and not params:
             return  # without any parameter they are on another stage of a pipeline, and all have the same groups
         rate = optimizer.param_groups[0]["lr"] / initial_denom_lr if lr is None else float(lr)
         optimizer.add_param_group({"params": params, "lr": rate})
@@ -177,7 +177,9 @@ class BaseFinetuning(Callback):
         self._follow(trainer)
 
         names = [trainer.strategy.parameter_names(optimizer) for optimizer in trainer.optimizers]
-        groups = [_with_names(o.param_groups, held) for o, held in zip(trainer.optimizers, names, strict=True)]
+        groups = [
+            _with_names(o.param_groups, group_names) for o, group_names in zip(trainer.optimizers, names, strict=True)
+        ]
         self._internal_optimizer_metadata = dict(enumerate(groups))
 
     def _store(
@@ -232,15 +234,15 @@ def _train_one(part: nn.Module, trains: bool) -> None:
 
 def _apart(optimizer: Optimizer, params: Iterable[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the parameters that an optimizer does not have, and those that it has."""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
     by_id = {id(p): p for p in params}  # a parameter that two layers share comes once
-    return [p for i, p in by_id.items() if i not in held], [p for i, p in by_id.items() if i in held]
+    return [p for i, p in by_id.items() if i not in ids], [p for i, p in by_id.items() if i in ids]
 
 
 def _with_names(groups: list[dict[str, Any]], names: list[list[str]]) -> list[dict[str, Any]]:
     """Return groups of an optimizer with the names of their parameters, as Lightning stores them."""
     pairs = zip(groups, names, strict=True)
-    return [{**{k: v for k, v in group.items() if k != "param_names"}, "params": held} for group, held in pairs]
+    return [{**{k: v for k, v in group.items() if k != "param_names"}, "params": params} for group, params in pairs]
 
 
 def _warn_of_known(optimizer: Optimizer, number: int) -> None:

@@ -25,8 +25,8 @@ def joined(flags: Iterable[Flags]) -> Flags:
     """Return the flags of several processes as one; stages of a pipeline have different parameters."""
     together: Flags = {"requires_grad": {}, "track_running_stats": {}}
     for flag in flags:
-        for kind, found in flag.items():
-            together[kind] |= found
+        for kind, names in flag.items():
+            together[kind] |= names
     return together
 
 

@@ -41,7 +41,7 @@ class ChannelsLast(Callback):
         if _is_to_change(pl_module):
             to_channels_last(pl_module)
         strategy, self._move = trainer.strategy, trainer.strategy.extension.move
-        owner = next((one for one in (trainer.datamodule, pl_module) if _transfers(one)), None)
+        owner = next((candidate for candidate in (trainer.datamodule, pl_module) if _transfers(candidate)), None)
         before = self._move
 
         def move(batch: Any, dataloader_idx: int) -> Any:

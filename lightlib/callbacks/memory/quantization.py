@@ -76,9 +76,9 @@ class QuantizationAwareTraining(Callback):
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         if _splits_layers(trainer):
             need_layers(self, trainer)
-        found = self.prepare(pl_module)
+        layers = self.prepare(pl_module)
         if stage == "fit":
-            report.info(f"{_OWNER}: {len(found)} linear layers are trained with rounded weights.")
+            report.info(f"{_OWNER}: {len(layers)} linear layers are trained with rounded weights.")
 
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
         plain = [name for name, layer in self._chosen(pl_module).items() if type(layer) is nn.Linear]
@@ -151,18 +151,18 @@ class QuantizationAwareTraining(Callback):
 
     def _chosen(self, module: nn.Module) -> dict[str, nn.Linear]:
         """Return the chosen layers by their names: plain ones, and those that are replaced already."""
-        known = {name: layer for name, layer in module.named_modules() if _is_plain_or_replaced(layer)}
+        linear = {name: layer for name, layer in module.named_modules() if _is_plain_or_replaced(layer)}
         chosen: dict[str, nn.Linear] = {}
         for pattern in self.layers:
-            found = [name for name in known if fnmatchcase(name, pattern)]
-            if not found:
+            matches = [name for name in linear if fnmatchcase(name, pattern)]
+            if not matches:
                 raise MisconfigurationException(
                     f"{_OWNER}: {pattern!r} matches no linear layer of {type(module).__name__}."
-                    f"{nearest(pattern, known)}",
+                    f"{nearest(pattern, linear)}",
                     expected="names of torch.nn.Linear, with wildcards.",
-                    fix=f"the layers are {', '.join(list(known)[:12]) or 'none'}.",
+                    fix=f"the layers are {', '.join(list(linear)[:12]) or 'none'}.",
                 )
-            chosen |= {name: known[name] for name in found}
+            chosen |= {name: linear[name] for name in matches}
         unfit = [name for name, layer in chosen.items() if layer.in_features % self.group_size]
         if isinstance(self.config, str) and unfit:
             raise MisconfigurationException(

@@ -117,9 +117,9 @@ def memory_of(device: torch.device) -> dict[str, float]:
         True
     """
     if device.type != "cpu":
-        found = {"peak": "max_memory_allocated", "allocated": "memory_allocated"}
+        attributes = {"peak": "max_memory_allocated", "allocated": "memory_allocated"}
         module = torch.get_device_module(device)
-        calls = {name: getattr(module, attribute, None) for name, attribute in found.items()}
+        calls = {name: getattr(module, attribute, None) for name, attribute in attributes.items()}
         return {f"memory/{name}": call(device) / MIB for name, call in calls.items() if call is not None}
     try:
         import resource  # optional: absent on Windows

@@ -61,8 +61,8 @@ class ExpectedMetrics(Callback):
         self, expected: Mapping[str, Any], rtol: float = 0.01, atol: float = 0.0, stage: _Stage = "fit"
     ) -> None:
         super().__init__()
-        given: Any = expected
-        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        argument: Any = expected
+        if not isinstance(argument, Mapping) or not all(isinstance(name, str) for name in argument):
             raise wrong_type("ExpectedMetrics", "expected", expected, "a dict of names and numbers", "{'val_loss': 1}")
         if not expected:
             raise MisconfigurationException(
@@ -90,8 +90,10 @@ class ExpectedMetrics(Callback):
         if stage != self.stage:
             return
         metrics = trainer.callback_metrics
-        found = {name: float(metrics[name]) for name in self._bounds if name in metrics}
-        wrong = [self._line(name, found.get(name), metrics) for name in self._bounds if not self._fits(name, found)]
+        measured = {name: float(metrics[name]) for name in self._bounds if name in metrics}
+        wrong = [
+            self._line(name, measured.get(name), metrics) for name in self._bounds if not self._fits(name, measured)
+        ]
         if not trainer.strategy.reduce_boolean_decision(bool(wrong), all=False):
             return
         everywhere = trainer.strategy.collectives.all_gather_object(wrong)
@@ -104,19 +106,19 @@ class ExpectedMetrics(Callback):
             fix="look for the change that moved them; if it is intended, give the new numbers, or a larger rtol.",
         )
 
-    def _fits(self, name: str, found: Mapping[str, float]) -> bool:
+    def _fits(self, name: str, measured: Mapping[str, float]) -> bool:
         least, greatest = self._bounds[name]
-        return name in found and least <= found[name] <= greatest
+        return name in measured and least <= measured[name] <= greatest
 
     def _line(self, name: str, value: float | None, metrics: Mapping[str, Any]) -> str:
         if value is None:
             return f"{name}: was not logged.{nearest(name, metrics)}"
-        given = self.expected[name]
-        if not _is_number(given):
-            return f"{name}: {value:.6g}, expected between {given[0]} and {given[1]}"
-        difference = f"differs by {abs(value - given):.3g}" if math.isfinite(value) else "is not finite"
+        bound = self.expected[name]
+        if not _is_number(bound):
+            return f"{name}: {value:.6g}, expected between {bound[0]} and {bound[1]}"
+        difference = f"differs by {abs(value - bound):.3g}" if math.isfinite(value) else "is not finite"
         least, greatest = self._bounds[name]
-        return f"{name}: {value:.6g}, expected {given:.6g} ({difference}, allowed {(greatest - least) / 2:.3g})"
+        return f"{name}: {value:.6g}, expected {bound:.6g} ({difference}, allowed {(greatest - least) / 2:.3g})"
 
 
 def _is_number(value: object) -> bool:
@@ -128,7 +130,7 @@ def _bounds(name: str, value: Any, rtol: float, atol: float) -> tuple[float, flo
         allowed = atol + rtol * abs(value)
         return value - allowed, value + allowed
     is_pair = isinstance(value, (tuple, list)) and len(value) == 2
-    if not is_pair or not all(one is None or _is_number(one) for one in value):
+    if not is_pair or not all(limit is None or _is_number(limit) for limit in value):
         raise ArgumentTypeError(
             f"ExpectedMetrics({{{name!r}: {value!r}}}).",
             expected="a number, or a pair of the least and the greatest one.",

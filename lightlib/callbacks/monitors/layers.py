@@ -42,4 +42,4 @@ def layers_of(owner: str, patterns: Sequence[str], module: nn.Module) -> dict[st
                 expected=f"names as in named_modules(): {few or 'there are none'}.",
                 fix=f"{owner}(layers={next(iter(named), '*')!r})",
             )
-    return {name: part for name, part in named.items() if any(fnmatchcase(name, one) for one in patterns)}
+    return {name: part for name, part in named.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}

@@ -84,8 +84,8 @@ class NormMonitor(Callback):
                 expected="a strategy whose processes all have each layer, in full or a shard of it.",
                 fix="leave out layers, or name groups of parameters in the optimizer: their norms are logged.",
             )
-        found = layers_of("NormMonitor", self.layers, pl_module)
-        self._parts = {name: list(part.parameters()) for name, part in found.items()}
+        layers = layers_of("NormMonitor", self.layers, pl_module)
+        self._parts = {name: list(part.parameters()) for name, part in layers.items()}
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         if stage == "fit" and not trainer.strategy.steps_parameters:
@@ -100,7 +100,7 @@ class NormMonitor(Callback):
         step = trainer.progress.step + 1
         if not self._every or step % self._every:
             return
-        number = next(index for index, one in enumerate(trainer.optimizers) if _same(one, optimizer))
+        number = next(index for index, candidate in enumerate(trainer.optimizers) if _same(candidate, optimizer))
         suffix = f"-{number}" if number else ""
         groups = [[p for p in group["params"] if p.requires_grad] for group in optimizer.param_groups]
         names = _names(optimizer.param_groups)
@@ -127,23 +127,23 @@ class NormMonitor(Callback):
         trainer.log_metrics_now(values, step=step)
 
     def _log_histograms(self, trainer: Trainer, parts: dict[str, list[Any]]) -> None:
-        for kind, wanted in (("gradients", self.gradients), ("parameters", self.parameters)):
-            for name, part in parts.items() if wanted else ():
+        for kind, is_logged in (("gradients", self.gradients), ("parameters", self.parameters)):
+            for name, part in parts.items() if is_logged else ():
                 tensors = [p.grad if kind == "gradients" else p.detach() for p in part]
                 values = [local_part(tensor).float().flatten() for tensor in tensors if tensor is not None]
-                if values and sum(one.numel() for one in values):
+                if values and sum(tensor.numel() for tensor in values):
                     trainer.log_media(f"{kind}/{name}", Histogram(torch.cat(values)), step=trainer.progress.step + 1)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(optimizer: Any, other: Any) -> bool:
     """Whether two optimizers are one, or one wraps the other: they share their parameter groups."""
-    return getattr(one, "param_groups", one) is getattr(other, "param_groups", other)
+    return getattr(optimizer, "param_groups", optimizer) is getattr(other, "param_groups", other)
 
 
 def _names(groups: list[dict[str, Any]]) -> list[str]:
     """Return the names of several groups; none if there is only one. A name that is taken twice becomes a number."""
-    given = [str(group.get("name", "")) for group in groups]
-    names = [name if name and given.count(name) == 1 else f"pg{at}" for at, name in enumerate(given, 1)]
+    group_names = [str(group.get("name", "")) for group in groups]
+    names = [name if name and group_names.count(name) == 1 else f"pg{at}" for at, name in enumerate(group_names, 1)]
     return names if len(groups) > 1 else []
 
 

@@ -277,7 +277,7 @@ def _listed(file: Path) -> list[int]:
     if not file.exists():
         return []
     try:
-        return [int(one) for one in json.loads(file.read_text("utf-8"))]
+        return [int(number) for number in json.loads(file.read_text("utf-8"))]
     except (TypeError, ValueError) as error:
         raise MisconfigurationException(
             f"SpikeDetection found {str(file)!r}, which is no list of batches.",

@@ -143,8 +143,8 @@ class ThroughputMonitor(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the totals and the counted operations."""
-        known = self._loaded | {name: stage.totals for name, stage in self._stages.items()}
-        totals = {name: asdict(each) for name, each in known.items()}
+        totals_by_stage = self._loaded | {name: stage.totals for name, stage in self._stages.items()}
+        totals = {name: asdict(each) for name, each in totals_by_stage.items()}
         return {"totals": totals, "counted": {name: list(pair) for name, pair in self._counted.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -307,8 +307,8 @@ class ThroughputMonitor(Callback):
 
     def _flops(self, name: str, pl_module: Module, samples: int) -> float | None:
         if self._given:
-            given: Any = pl_module.flops_per_batch
-            return None if given is None else float(given)
+            flops: Any = pl_module.flops_per_batch
+            return None if flops is None else float(flops)
         if name not in self._counted:
             return None
         counted, of_samples = self._counted[name]

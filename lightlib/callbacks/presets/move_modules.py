@@ -28,6 +28,6 @@ class MoveModulesToDevice(Callback):
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         for callback in trainer.callbacks:
-            for held in vars(callback).values():
-                if isinstance(held, nn.Module) and held is not pl_module:
-                    held.to(trainer.strategy.root_device)
+            for attribute in vars(callback).values():
+                if isinstance(attribute, nn.Module) and attribute is not pl_module:
+                    attribute.to(trainer.strategy.root_device)

@@ -77,8 +77,8 @@ class TQDMProgressBar(TimedProgressBar):
     @property
     def val_progress_bar(self) -> Any:
         """The bar of the validation, or of the validation batches before training."""
-        known = {**self._closed, **self._bars}
-        first = "sanity_check" in self._bars or ("sanity_check" in known and "validate" not in known)
+        bars = {**self._closed, **self._bars}
+        first = "sanity_check" in self._bars or ("sanity_check" in bars and "validate" not in bars)
         return self._bar("sanity_check" if first else "validate")
 
     @val_progress_bar.setter
@@ -227,12 +227,12 @@ def _fitting(words: list[str], room: int) -> list[str]:
 
 def _miniters() -> int:
     """Return tqdm's own setting of the batches between two drawings."""
-    given = os.environ.get("TQDM_MINITERS", "1")
-    if not given.isdigit():
+    variable = os.environ.get("TQDM_MINITERS", "1")
+    if not variable.isdigit():
         raise MisconfigurationException(
-            f"TQDM_MINITERS={given!r}.", expected="a number of batches, an int >= 0.", fix="unset TQDM_MINITERS"
+            f"TQDM_MINITERS={variable!r}.", expected="a number of batches, an int >= 0.", fix="unset TQDM_MINITERS"
         )
-    return int(given)
+    return int(variable)
 
 
 class _AboveBars:

@@ -30,8 +30,8 @@ def mask_of(layer: nn.Module, name: str) -> Tensor | None:
 
 def original(layer: nn.Module, name: str) -> nn.Parameter:
     """Return the parameter that is trained, of which a pruned one is the product with its mask."""
-    held = dict(layer.named_parameters(recurse=False))
-    return held.get(f"{name}_orig", held.get(name))  # type: ignore[return-value]
+    parameters = dict(layer.named_parameters(recurse=False))
+    return parameters.get(f"{name}_orig", parameters.get(name))  # type: ignore[return-value]
 
 
 def refresh(layers: Layers) -> None:
@@ -53,7 +53,7 @@ def remove(module: nn.Module) -> None:
 
 def prune_as_saved(layer: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
     """Prune a layer that is about to load a state with masks: a hook of `load_state_dict`."""
-    for name in [one for one, _ in layer.named_parameters(recurse=False)]:
+    for name in [parameter_name for parameter_name, _ in layer.named_parameters(recurse=False)]:
         mask = state.get(f"{prefix}{name}_mask")
         if mask is not None and f"{prefix}{name}_orig" in state:
             with order_kept(layer):
@@ -62,11 +62,11 @@ def prune_as_saved(layer: nn.Module, state: Mapping[str, Any], prefix: str, *_: 
 
 def without_masks(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state with the pruned weights in place of originals and masks."""
-    found: dict[str, Any] = {}
+    pruned: dict[str, Any] = {}
     for name, value in state.items():
         base = name.removesuffix("_orig")
         if name.endswith("_orig") and f"{base}_mask" in state:
-            found[base] = state[f"{base}_mask"].to(value.dtype) * value
+            pruned[base] = state[f"{base}_mask"].to(value.dtype) * value
         elif not (name.endswith("_mask") and f"{name.removesuffix('_mask')}_orig" in state):
-            found[name] = value
-    return found
+            pruned[name] = value
+    return pruned

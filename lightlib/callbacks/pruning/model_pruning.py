@@ -127,8 +127,8 @@ class ModelPruning(Callback):
     @property
     def state_key(self) -> str:
         """Several can be used together when they differ in the method, or in the names or shapes of parameters."""
-        given = described(self._given) or tuple(self._parameter_names)
-        return self._generate_state_key(pruning_fn=self._pruning_method_name, parameters=given)
+        described_parameters = described(self._given) or tuple(self._parameter_names)
+        return self._generate_state_key(pruning_fn=self._pruning_method_name, parameters=described_parameters)
 
     # to override
     def filter_parameters_to_prune(self, parameters_to_prune: Layers = ()) -> Layers:
@@ -154,8 +154,8 @@ class ModelPruning(Callback):
         refresh(layers)  # else torch judges by the weights before the last step
         with _orders_kept(layers):
             if self._use_global_unstructured:
-                known = inspect.signature(self.pruning_fn).parameters
-                options = {k: v for k, v in {**self._options, "amount": amount}.items() if k in known}
+                accepted = inspect.signature(self.pruning_fn).parameters
+                options = {k: v for k, v in {**self._options, "amount": amount}.items() if k in accepted}
                 prune.global_unstructured(layers, pruning_method=self.pruning_fn, **options)
             else:
                 for layer, name in layers:
@@ -178,16 +178,16 @@ class ModelPruning(Callback):
 
     def _resampled(self) -> dict[int, Tensor]:
         """Return new random values of the layers that can make some, by the parameter's number."""
-        found: dict[int, Tensor] = {}
+        values: dict[int, Tensor] = {}
         layers = {id(layer): layer for layer, _ in self._parameters_to_prune}
         refresh(self._parameters_to_prune)  # what a forward computed cannot be copied
         copies = {key: copy.deepcopy(layer) for key, layer in layers.items() if hasattr(layer, "reset_parameters")}
-        for made in copies.values():
-            made.reset_parameters()  # type: ignore[operator]
+        for layer_copy in copies.values():
+            layer_copy.reset_parameters()  # type: ignore[operator]
         for number, (layer, name) in enumerate(self._parameters_to_prune):
             if id(layer) in copies:
-                found[number] = getattr(copies[id(layer)], name).detach()
-        return found
+                values[number] = getattr(copies[id(layer)], name).detach()
+        return values
 
     def _run_pruning(self, trainer: Trainer, epoch: int) -> None:
         self._last_step = trainer.global_step
@@ -211,7 +211,7 @@ class ModelPruning(Callback):
 
     def _report(self, before: list[int], amount: int | float) -> None:
         layers = self._parameters_to_prune
-        after, sizes = [_zeros(*one) for one in layers], [original(*one).numel() for one in layers]
+        after, sizes = [_zeros(*pair) for pair in layers], [original(*pair).numel() for pair in layers]
         total = sum(sizes)
         report.info(
             f"{self._pruning_method_name} pruned {sum(before)} -> {sum(after)} of {total} elements "
@@ -230,8 +230,8 @@ class ModelPruning(Callback):
         if strategy.lockstep or strategy.data_size != strategy.world_size or not strategy.steps_parameters:
             raise _sharded(name, type(strategy).__name__)
         need_one_average(self, trainer)
-        found = parameters_in(name, pl_module, self._given, self._parameter_names)
-        self._parameters_to_prune, self._first = self.filter_parameters_to_prune(found), {}
+        parameters = parameters_in(name, pl_module, self._given, self._parameter_names)
+        self._parameters_to_prune, self._first = self.filter_parameters_to_prune(parameters), {}
         self._last_step = -1
         for layer in {id(layer): layer for layer, _ in self._parameters_to_prune}.values():
             self._handles.append(layer.register_load_state_dict_pre_hook(prune_as_saved))  # type: ignore[no-untyped-call]
@@ -248,7 +248,7 @@ class ModelPruning(Callback):
                 fix=f'{name}({self._pruning_method_name!r}, parameter_names=["weight"], …)',
             )
         if self._use_lottery_ticket_hypothesis and not self._first:
-            self._first = {str(i): original(*one).detach().clone() for i, one in enumerate(layers)}
+            self._first = {str(i): original(*pair).detach().clone() for i, pair in enumerate(layers)}
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
         if self._prune_on_train_epoch_end:
@@ -283,7 +283,9 @@ class ModelPruning(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         state = checkpoint["state_dict"]
-        if not self._make_pruning_permanent or not any(mask_of(*one) is not None for one in self._parameters_to_prune):
+        if not self._make_pruning_permanent or not any(
+            mask_of(*pair) is not None for pair in self._parameters_to_prune
+        ):
             return
         if "callbacks" in checkpoint:
             checkpoint.setdefault(TRAINED, state)  # another one may have taken the masks from `state_dict` already
@@ -295,8 +297,8 @@ class ModelPruning(Callback):
         refresh(self._parameters_to_prune)
 
 
-def _now(given: bool | Callable[[int], bool], epoch: int) -> bool:
-    return bool(given(epoch) if callable(given) else given)
+def _now(setting: bool | Callable[[int], bool], epoch: int) -> bool:
+    return bool(setting(epoch) if callable(setting) else setting)
 
 
 def _zeros(layer: nn.Module, name: str) -> int:

@@ -46,7 +46,7 @@ def pruning_function(
         if name == "ln_structured":
             _need(owner, name, "pruning_norm", norm, 2)
             options["n"] = norm
-        found: Any = METHODS[name] if everywhere else partial(FUNCTIONS[name], **options)
+        function: Any = METHODS[name] if everywhere else partial(FUNCTIONS[name], **options)
     elif inspect.isclass(given) and issubclass(given, prune.BasePruningMethod):
         if not everywhere:
             raise MisconfigurationException(
@@ -54,17 +54,17 @@ def pruning_function(
                 expected="a name, to prune each parameter by itself; a class prunes all of them as one.",
                 fix=f"{owner}({given.__name__}, use_global_unstructured=True)",
             )
-        found, options, name = given, {}, given.__name__
+        function, options, name = given, {}, given.__name__
     else:
         expected = f"one of {', '.join(FUNCTIONS)}, or a subclass of torch.nn.utils.prune.BasePruningMethod"
         raise wrong_type(owner, "pruning_fn", given, expected, fix=f'{owner}("l1_unstructured")')
-    if everywhere and found.PRUNING_TYPE != "unstructured":
+    if everywhere and function.PRUNING_TYPE != "unstructured":
         raise MisconfigurationException(
-            f"{owner}(pruning_fn={name}, use_global_unstructured=True): its type is {found.PRUNING_TYPE!r}.",
+            f"{owner}(pruning_fn={name}, use_global_unstructured=True): its type is {function.PRUNING_TYPE!r}.",
             expected="an unstructured method, to prune all parameters as one.",
             fix=f"{owner}({name!r}, use_global_unstructured=False, …)",
         )
-    return found, options, name
+    return function, options, name
 
 
 def _need(owner: str, name: str, argument: str, value: object, example: int) -> None:
@@ -97,13 +97,15 @@ def parameters_in(owner: str, pl_module: nn.Module, given: Any, names: Sequence[
     if not given:
         return [(layer, name) for name in names for layer in layers if _has(layer, name)]
     example = f'{owner}(…, parameters_to_prune=[(module.layer, "weight")])'
-    pairs = isinstance(given, (list, tuple)) and all(isinstance(one, (list, tuple)) and len(one) == 2 for one in given)
+    pairs = isinstance(given, (list, tuple)) and all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in given
+    )
     if not pairs or not all(isinstance(layer, nn.Module) and isinstance(name, str) for layer, name in given):
         expected = "a list of pairs of a layer and the name of its parameter"
         raise wrong_type(owner, "parameters_to_prune", given, expected, fix=example)
-    known = {id(layer) for layer in layers}
+    ids = {id(layer) for layer in layers}
     for layer, name in given:
-        if id(layer) not in known or not _has(layer, name):
+        if id(layer) not in ids or not _has(layer, name):
             raise MisconfigurationException(
                 f"{owner}(parameters_to_prune=…) has {name!r} of {type(layer).__name__}, which "
                 f"{type(pl_module).__name__} does not have.",
@@ -129,5 +131,5 @@ def _shape(layer: nn.Module, name: Any) -> list[int]:
 
 
 def _has(layer: nn.Module, name: str) -> bool:
-    held = dict(layer.named_parameters(recurse=False))
-    return name in held or f"{name}_orig" in held
+    parameters = dict(layer.named_parameters(recurse=False))
+    return name in parameters or f"{name}_orig" in parameters

@@ -89,8 +89,8 @@ class EnvironmentRecord(Callback):
         return _without_values(text, os.environ)
 
     def _names(self) -> Iterable[str]:
-        wanted = {*_VARIABLES, *self.variables}
-        return sorted(name for name in os.environ if name in wanted or name.startswith(_PREFIXES))
+        variables = {*_VARIABLES, *self.variables}
+        return sorted(name for name in os.environ if name in variables or name.startswith(_PREFIXES))
 
 
 def without_secrets(arguments: Sequence[str]) -> list[str]:

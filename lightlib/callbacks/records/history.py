@@ -190,10 +190,10 @@ class History(Callback):
         self._last = (0, 0, 0)
 
     def _find(self, name: str) -> _Series:
-        found = self._series.get(name)
-        if found is None:
+        series = self._series.get(name)
+        if series is None:
             raise UnknownNameError("metric of History", name, self.names, fix=f"self.log({name!r}, value)")
-        return found
+        return series
 
     @property
     def _time(self) -> tuple[int, int, int]:

@@ -137,13 +137,13 @@ class _RankHandler(logging.FileHandler):
 
 def _receivers() -> list[logging.Logger]:
     """Return the root, and the loggers that do not pass their messages on to it but have handlers."""
-    known = [each for each in logging.Logger.manager.loggerDict.values() if isinstance(each, logging.Logger)]
-    return [logging.getLogger(), *(each for each in known if each.handlers and not each.propagate)]
+    loggers = [each for each in logging.Logger.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    return [logging.getLogger(), *(each for each in loggers if each.handlers and not each.propagate)]
 
 
 def _are_ranks(values: Any) -> bool:
-    known = isinstance(values, (list, tuple, range, set))
-    return known and all(type(value) is int and value >= 0 for value in values)
+    is_sequence = isinstance(values, (list, tuple, range, set))
+    return is_sequence and all(type(value) is int and value >= 0 for value in values)
 
 
 def _number_of(level: str | int) -> int:

@@ -76,8 +76,8 @@ class RankMetricFiles(Callback):
 
 
 def _are_ranks(values: Any) -> bool:
-    known = isinstance(values, (list, tuple, range, set))
-    return known and all(type(value) is int and value >= 0 for value in values)
+    is_sequence = isinstance(values, (list, tuple, range, set))
+    return is_sequence and all(type(value) is int and value >= 0 for value in values)
 
 
 def _is_local(value: Any) -> bool:

@@ -134,9 +134,9 @@ class Summary:
             names: Of all parameters of the module, in its order, in which the layers are listed afterwards.
         """
         self.layers = merged([self.layers, *(stage[0] for stage in stages)], names)
-        own = self.modes()
+        local_modes = self.modes()
         for _, modes, parameters, trainable, size in stages:
-            self._modes_elsewhere |= {name: mode for name, mode in modes.items() if name not in own}
+            self._modes_elsewhere |= {name: mode for name, mode in modes.items() if name not in local_modes}
             self.total_parameters += parameters
             self.trainable_parameters += trainable
             self.model_size += size
@@ -382,17 +382,21 @@ def _of_all(trainer: Trainer, module: nn.Module, max_depth: int) -> Summary:
     stages = mesh["pipeline"] if mesh is not None and "pipeline" in (mesh.mesh_dim_names or ()) else None
     piped = stages is not None and stages.size() > 1
     own_stage = stages.get_local_rank() if stages is not None else 0
-    held = expected_memory(module, trainer.optimizers)
+    memory = expected_memory(module, trainer.optimizers)
     summary = Summary(module, max_depth, run_example=not piped)
     counts = summary.total_parameters, summary.trainable_parameters, summary.model_size
     part: _Stage = (summary.layers, summary.modes(), *counts)
-    everybody = strategy.collectives.all_gather_object((own_stage, held, part if piped else None))
+    everybody = strategy.collectives.all_gather_object((own_stage, memory, part if piped else None))
     if piped:
-        parts = {stage: one for stage, _, one in everybody if stage != own_stage and one is not None}
+        parts = {
+            stage: stage_part for stage, _, stage_part in everybody if stage != own_stage and stage_part is not None
+        }
         summary.add_stages([parts[stage] for stage in sorted(parts)], getattr(strategy, "names", ()))
     for stage in sorted({stage for stage, *_ in everybody}):
         title = f"On each process of stage {stage}" if piped else "On each process"
-        summary.memory[title] = described([one for at, one, _ in everybody if at == stage], summary.model_size * 1e6)
+        summary.memory[title] = described(
+            [stage_memory for at, stage_memory, _ in everybody if at == stage], summary.model_size * 1e6
+        )
     return summary
 
 

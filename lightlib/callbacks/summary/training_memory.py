@@ -60,8 +60,8 @@ def expected_memory(module: nn.Module, optimizers: Iterable[Any], *, as_it_is: b
     parameters = list(module.parameters())
     state: int | None = 0
     for optimizer in optimizers:
-        own = _state_of(optimizer)
-        state = None if own is None or state is None else state + own
+        optimizer_state = _state_of(optimizer)
+        state = None if optimizer_state is None or state is None else state + optimizer_state
     return TrainingMemory(sum(map(_bytes, parameters)), sum(_bytes(p) for p in parameters if p.requires_grad), state)
 
 
@@ -110,14 +110,16 @@ def described(several: Sequence[TrainingMemory], total: float) -> str:
         >>> described([TrainingMemory(40, 40, 80), TrainingMemory(60, 60, 120)], 100)
         'parameters 40 to 60 B of 100 B, gradients 40 to 60 B, optimizer state 80 to 120 B'
     """
-    states = [held.optimizer_state for held in several]
-    known = [state for state in states if state is not None]
+    states = [memory.optimizer_state for memory in several]
+    known_states = [state for state in states if state is not None]
     state = (
-        f"optimizer state {_span(known)}" if len(known) == len(states) else "the optimizer's state from its first step"
+        f"optimizer state {_span(known_states)}"
+        if len(known_states) == len(states)
+        else "the optimizer's state from its first step"
     )
     return (
-        f"parameters {_span([held.parameters for held in several])} of {size(total)}, "
-        f"gradients {_span([held.gradients for held in several])}, {state}"
+        f"parameters {_span([memory.parameters for memory in several])} of {size(total)}, "
+        f"gradients {_span([memory.gradients for memory in several])}, {state}"
     )
 
 

@@ -120,10 +120,10 @@ def _step(part: Any) -> str:
     return f"\\{escaped}" if escaped.startswith("[") or not escaped else escaped
 
 
-def _refused(path: tuple[Any, ...], what: str) -> CheckpointWriteError:
+def _refused(path: tuple[Any, ...], description: str) -> CheckpointWriteError:
     where = "".join(f"[{part!r}]" for part in path[:8]) + ("[…]" if len(path) > 8 else "")
     return CheckpointWriteError(
-        f"The checkpoint cannot be written as a directory: at {where or 'its top'} there is {what}.",
+        f"The checkpoint cannot be written as a directory: at {where or 'its top'} there is {description}.",
         expected="tensors, numbers, strings, bytes, and lists, tuples, sets and dicts of them.",
         fix="remove it from what on_save_checkpoint or state_dict returns, or save a file: format='file'.",
     )
@@ -215,9 +215,9 @@ def _pairs(value: Any) -> Iterator[list[Any]]:
         yield pair
 
 
-def _strange(what: str) -> CheckpointError:
+def _strange(problem: str) -> CheckpointError:
     return CheckpointError(
-        f"The plain values of a checkpoint could not be read: {what[:200]}.",
+        f"The plain values of a checkpoint could not be read: {problem[:200]}.",
         expected="values that lightlib writes.",
         fix="use another checkpoint; this one is damaged, or from another program or a newer version.",
     )

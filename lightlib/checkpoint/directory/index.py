@@ -87,22 +87,22 @@ def _entry_as_json(entry: Entry) -> dict[str, Any]:
         }
         for chunk in entry.chunks
     ]
-    known = {"dtype": str(entry.dtype).removeprefix("torch."), "shape": list(entry.shape)}
-    return known | ({"saved": True} if entry.as_saved else {}) | {"chunks": chunks}
+    description = {"dtype": str(entry.dtype).removeprefix("torch."), "shape": list(entry.shape)}
+    return description | ({"saved": True} if entry.as_saved else {}) | {"chunks": chunks}
 
 
-def _wrong(path: str, what: str) -> NoReturn:
-    raise damaged(path, f"its index.json differs from what was written ({what})")
+def _wrong(path: str, difference: str) -> NoReturn:
+    raise damaged(path, f"its index.json differs from what was written ({difference})")
 
 
 def _parsed(data: bytes, path: str) -> Index:
     ending = _ENDING.fullmatch(data[-_ENDING_LENGTH:])
     sound = ending is not None and int(ending[1], 16) == zlib.crc32(data[:-_ENDING_LENGTH])
     try:
-        given = json.loads(data, object_pairs_hook=_once, parse_constant=_no_constant)
+        content = json.loads(data, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         _wrong(path, "it is empty" if not data else f"it is not JSON: {error}"[:200])
-    version = given.get("format") if isinstance(given, dict) and given.get("lightlib") == KIND else None
+    version = content.get("format") if isinstance(content, dict) and content.get("lightlib") == KIND else None
     if type(version) is not int:
         _wrong(path, "it is not an index of lightlib")
     if version > FORMAT:
@@ -113,19 +113,19 @@ def _parsed(data: bytes, path: str) -> Index:
         )
     if not sound:
         _wrong(path, "its checksum does not match")
-    if set(given) != {"lightlib", "format", "label", "shards", "tensors", "content", "checksum"}:
+    if set(content) != {"lightlib", "format", "label", "shards", "tensors", "content", "checksum"}:
         _wrong(path, "it has other keys")
-    shards = {name: _count(size) for name, size in given["shards"].items()}
+    shards = {name: _count(size) for name, size in content["shards"].items()}
     strange = [name for name in shards if not _SHARD.fullmatch(name)]
     if strange:
         _wrong(path, f"it names the file {strange[0][:80]!r}")
-    tensors = {name: _entry(value, shards) for name, value in given["tensors"].items()}
+    tensors = {name: _entry(value, shards) for name, value in content["tensors"].items()}
     for name, entry in tensors.items():
         gap = _gap_in_entry(entry)
         if gap is not None:
             _wrong(path, f"the parts of {name[:80]!r} {gap}")
     _check_shards(path, shards, [chunk for entry in tensors.values() for chunk in entry.chunks])
-    return Index(Label.of(given["label"]), shards, tensors, given["content"])
+    return Index(Label.of(content["label"]), shards, tensors, content["content"])
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -145,22 +145,22 @@ def _count(value: Any) -> int:
     return value
 
 
-def _entry(given: dict[str, Any], shards: dict[str, int]) -> Entry:
-    if not {"dtype", "shape", "chunks"} <= set(given) <= {"dtype", "shape", "chunks", "saved"}:
+def _entry(content: dict[str, Any], shards: dict[str, int]) -> Entry:
+    if not {"dtype", "shape", "chunks"} <= set(content) <= {"dtype", "shape", "chunks", "saved"}:
         raise ValueError("a tensor has other keys")
-    dtype, shape = DTYPES[given["dtype"]], torch.Size([_count(size) for size in given["shape"]])
-    return Entry(dtype, shape, given.get("saved") is True, [_chunk(chunk, shards) for chunk in given["chunks"]])
+    dtype, shape = DTYPES[content["dtype"]], torch.Size([_count(size) for size in content["shape"]])
+    return Entry(dtype, shape, content.get("saved") is True, [_chunk(chunk, shards) for chunk in content["chunks"]])
 
 
-def _chunk(given: dict[str, Any], shards: dict[str, int]) -> Chunk:
-    if set(given) != {"offsets", "sizes", "shard", "at", "bytes", "crc32"} or given["shard"] not in shards:
+def _chunk(content: dict[str, Any], shards: dict[str, int]) -> Chunk:
+    if set(content) != {"offsets", "sizes", "shard", "at", "bytes", "crc32"} or content["shard"] not in shards:
         raise ValueError("a part of a tensor has other keys")
-    text, length = given["crc32"], _count(given["bytes"])
+    text, length = content["crc32"], _count(content["bytes"])
     if not re.fullmatch("([0-9a-f]{8})*", text) or len(text) != 8 * math.ceil(length / BLOCK):
         raise ValueError("a part of a tensor has other checksums")
     checksums = tuple(int(text[at : at + 8], 16) for at in range(0, len(text), 8))
-    offsets, sizes = (tuple(_count(number) for number in given[key]) for key in ("offsets", "sizes"))
-    return Chunk(offsets, sizes, given["shard"], _count(given["at"]), length, checksums)
+    offsets, sizes = (tuple(_count(number) for number in content[key]) for key in ("offsets", "sizes"))
+    return Chunk(offsets, sizes, content["shard"], _count(content["at"]), length, checksums)
 
 
 def _gap_in_entry(entry: Entry) -> str | None:

@@ -109,19 +109,19 @@ def _foreign(path: str) -> CheckpointError:
     """Return the error for a folder without our index, depending on its content."""
     names = filesystem.names_in(path)
     if ".metadata" in names and "meta.pt" in names:
-        what = "is a sharded checkpoint of Lightning, which can only be read by running code that it names"
+        problem = "is a sharded checkpoint of Lightning, which can only be read by running code that it names"
         fix = f"python -m lightning.pytorch.utilities.consolidate_checkpoint {path}, and use the file."
     elif ".metadata" in names:
-        what = "was written by torch.distributed.checkpoint, and its metadata can only be read by running code"
+        problem = "was written by torch.distributed.checkpoint, and its metadata can only be read by running code"
         fix = f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {path} weights.pt, if you trust it."
     elif not names:
-        what = "is empty" if filesystem.exists(path) else "does not exist"
+        problem = "is empty" if filesystem.exists(path) else "does not exist"
         fix = "use another checkpoint."
     elif any(name.startswith("shard-") for name in names):
-        what = "is not complete: it has no index.json, which is written last"
+        problem = "is not complete: it has no index.json, which is written last"
         fix = "use another checkpoint; the process that wrote this one was stopped, or a copy was not finished."
     else:
-        what = f"is a directory without an index.json: it has {', '.join(names[:6])}"
+        problem = f"is a directory without an index.json: it has {', '.join(names[:6])}"
         fix = "give the path of the checkpoint itself, not of the directory that contains it."
     expected = "a directory that Trainer.save_checkpoint wrote, with its index.json."
-    return CheckpointError(f"{path!r} {what}.", expected=expected, fix=fix)
+    return CheckpointError(f"{path!r} {problem}.", expected=expected, fix=fix)

@@ -285,9 +285,9 @@ def _assign(names: list[str], ranks: list[RankContent]) -> tuple[dict[str, Entry
     return entries, owned
 
 
-def _disagreement(name: str, what: str) -> CheckpointWriteError:
+def _disagreement(name: str, difference: str) -> CheckpointWriteError:
     return CheckpointWriteError(
-        f"The processes do not have shards of the same tensor {name!r}: {what}.",
+        f"The processes do not have shards of the same tensor {name!r}: {difference}.",
         expected="the same tensor on all processes, or shards that together cover it.",
         fix="save a file: trainer.save_checkpoint(path, format='file').",
     )

@@ -180,7 +180,7 @@ def _read(file: BinaryIO, path: str | None, map_location: Any, trust: bool, chec
     """Return the content of a file after all possible checks."""
     if file.seek(0, os.SEEK_END) == 0:
         raise CorruptionError("it is empty or ends too early")
-    known = (_check(file) if check else trailer.read(file)) is not None
+    has_trailer = (_check(file) if check else trailer.read(file)) is not None
     if not trust:
         pickles.check(_pickles(file))
     file.seek(0)
@@ -192,7 +192,7 @@ def _read(file: BinaryIO, path: str | None, map_location: Any, trust: bool, chec
     ours = content.get(OURS) if isinstance(content, dict) else None
     version = ours.get("format") if isinstance(ours, dict) else None
     # Without a trailer torch.save wrote it, and nothing follows its bytes.
-    intact = known or (_starts_as_zip(file) and not trailer.has_comment(file))
+    intact = has_trailer or (_starts_as_zip(file) and not trailer.has_comment(file))
     if isinstance(version, int) and version > 1 and not intact:
         raise CorruptionError("its end is damaged")
     return content

@@ -101,8 +101,8 @@ def _read(file: Any) -> Any:
             elif name == "BUILD":
                 stack[-2].parts.append(("", stack.pop()))
             elif name in {"GLOBAL", "INST"}:
-                held = [("", value) for value in take(None)] if name == "INST" else []
-                stack.append(_Node(name, held, argument.replace(" ", ".")))
+                node_values = [("", value) for value in take(None)] if name == "INST" else []
+                stack.append(_Node(name, node_values, argument.replace(" ", ".")))
             elif name == "OBJ":
                 stack.append(_Node(name, [("", value) for value in take(None)]))
             elif name == "STACK_GLOBAL":
@@ -167,11 +167,11 @@ def check(files: Iterable[BinaryIO]) -> None:
 
 def _within(root: Any) -> Iterator[_Node]:
     """Yield each node once, even if nodes are nested in themselves or very deeply."""
-    todo, seen = [root], set[int]()
+    todo, ids = [root], set[int]()
     while todo:
         node = todo.pop()
-        if isinstance(node, _Node) and id(node) not in seen:
-            seen.add(id(node))
+        if isinstance(node, _Node) and id(node) not in ids:
+            ids.add(id(node))
             yield node
             todo += reversed([*node.nodes])
 
@@ -217,13 +217,13 @@ def _calls(root: Any) -> Iterator[tuple[str, str, _Node]]:
     The parts of an object have the path of the object.
     """
     todo = [("", False, root, root)] if isinstance(root, _Node) else []
-    seen: set[int] = set()
+    ids: set[int] = set()
     while todo:
         path, inside, node, above = todo.pop()
         if node.name:
             yield node.name, path, above
-        if id(node) not in seen:
-            seen.add(id(node))
+        if id(node) not in ids:
+            ids.add(id(node))
             for key, part in reversed(node.parts):
                 if isinstance(part, _Node):
                     within = inside or (node.kind in _OBJECTS and not key)
@@ -235,16 +235,16 @@ def foreign(files: Iterable[BinaryIO], names: Collection[str] = ()) -> list[tupl
 
     A name is complete or its last part alone. A path is ``['a'][1]``; of an object its own class is returned only.
     """
-    found: dict[tuple[str, str], None] = {}
+    names_by_path: dict[tuple[str, str], None] = {}
     objects: set[str] = set()
     with contextlib.suppress(InvalidPickleError):
         for file in files:
             for name, path, above in _calls(_read(_Bounded(file))):
-                wanted = (name in names or name.rpartition(".")[2] in names) if names else not _known(name)
-                if wanted and path not in objects:
-                    found[path, _of_python_3(name)] = None
+                is_foreign = (name in names or name.rpartition(".")[2] in names) if names else not _known(name)
+                if is_foreign and path not in objects:
+                    names_by_path[path, _of_python_3(name)] = None
                     objects |= {path} if above.kind in _OBJECTS else set()
-    return list(found)
+    return list(names_by_path)
 
 
 def _of_python_3(name: str) -> str:
@@ -257,12 +257,12 @@ def _known(name: str) -> bool:
 
 def check_content(content: Any, map_location: Any, size: int) -> None:
     """Refuse tensors without values, or larger than the file of `size` bytes that they came from."""
-    todo, seen = [("", content)], set[int]()
+    todo, ids = [("", content)], set[int]()
     while todo:
         path, value = todo.pop()
-        if id(value) in seen:
+        if id(value) in ids:
             continue
-        seen.add(id(value))
+        ids.add(id(value))
         if isinstance(value, torch.Tensor):
             problem = _problem(value, map_location, size)
             if problem:
@@ -277,8 +277,8 @@ def check_content(content: Any, map_location: Any, size: int) -> None:
 
 def _problem(tensor: torch.Tensor, map_location: Any, size: int) -> str:
     if tensor.is_meta:
-        wanted = map_location.values() if isinstance(map_location, Mapping) else [map_location]
-        return "" if "meta" in map(str, wanted) else "has no values"
+        devices = map_location.values() if isinstance(map_location, Mapping) else [map_location]
+        return "" if "meta" in map(str, devices) else "has no values"
     if type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.layout != torch.strided:
         return ""
     stored, claimed = tensor.untyped_storage().nbytes(), tensor.numel() * tensor.element_size()

@@ -32,13 +32,13 @@ def refused(name: str, objects: Sequence[tuple[str, str]]) -> CheckpointError:
     """Return the error for a file with objects that need trust: the path of each, and its class or function."""
     if len(objects) == 1:
         ((path, kind),) = objects
-        what = f"a Python object{f' at {path}' if path else ''} that can only be loaded by running code: {kind}"
+        problem = f"a Python object{f' at {path}' if path else ''} that can only be loaded by running code: {kind}"
     else:
         shown_ones = ", ".join(f"{path} ({kind})" if path else kind for path, kind in objects[:_SHOWN])
         more = f" and {len(objects) - _SHOWN} more" if len(objects) > _SHOWN else ""
-        what = f"Python objects that can only be loaded by running code: {shown_ones}{more}"
+        problem = f"Python objects that can only be loaded by running code: {shown_ones}{more}"
     fix = f"{_TRUST} {_VARIABLE}" if leniency().keeps_objects else _TRUST
-    return CheckpointError(f"{name} has {what}.", expected=_PLAIN_VALUES, fix=fix)
+    return CheckpointError(f"{name} has {problem}.", expected=_PLAIN_VALUES, fix=fix)
 
 
 def unreadable(
@@ -55,8 +55,8 @@ def unreadable(
     if needs_trust(error) and needing_trust is not None:
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         kinds = [named[1]] if named else []
-        if found := needing_trust(kinds) or [("", kind) for kind in kinds]:
-            return refused(name, found)
+        if objects := needing_trust(kinds) or [("", kind) for kind in kinds]:
+            return refused(name, objects)
     if trusted and isinstance(error, (ImportError, AttributeError)):
         return _missing_class(name, error)
     fix = _ANOTHER

@@ -71,12 +71,12 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
 
 def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     """Return the SHA-256 of the names, dtypes, shapes and values of tensors, and of other metadata."""
-    found = hashlib.sha256(json.dumps(sorted(metadata.items())).encode())
+    hashed = hashlib.sha256(json.dumps(sorted(metadata.items())).encode())
     for name in sorted(tensors):
         tensor = tensors[name].contiguous()
-        found.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        hashed.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        hashed.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return hashed.hexdigest()
 
 
 def _alone(tensor: Tensor, taken: set[int]) -> Tensor:

@@ -61,9 +61,9 @@ def claim(folder: str | os.PathLike[str]) -> Claim:
     if is_remote(folder):
         return Claim(os.fspath(folder), None)
     where = os.path.realpath(local_path(folder))
-    held = _held.get((os.getpid(), where))
-    if held is not None:
-        return held.again()
+    present = _held.get((os.getpid(), where))
+    if present is not None:
+        return present.again()
     try:
         handle = _lock(where)
     except BlockingIOError as error:
@@ -84,8 +84,8 @@ def claim(folder: str | os.PathLike[str]) -> Claim:
             report.PossibleUserWarning,
         )
         handle = None
-    _held[os.getpid(), where] = made = Claim(where, handle)
-    return made
+    _held[os.getpid(), where] = new = Claim(where, handle)
+    return new
 
 
 def _lock(folder: str) -> int | None:

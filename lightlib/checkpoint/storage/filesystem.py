@@ -75,8 +75,8 @@ def size_of(path: str | os.PathLike[str]) -> int:
         info = store.object_info(name)
         folder, size = info["type"] == "directory", int(info["size"] or 0)
     else:
-        found = os.stat(local_path(name))
-        folder, size = stat.S_ISDIR(found.st_mode), found.st_size
+        status = os.stat(local_path(name))
+        folder, size = stat.S_ISDIR(status.st_mode), status.st_size
     return sum(size_of(join(name, entry)) for entry in names_in(name)) if folder else size
 
 
@@ -323,9 +323,9 @@ def check_writable(folder: str | os.PathLike[str], owner: str) -> None:
         return
     where = local_path(folder)
     absent = where
-    made: list[str] = []
+    created: list[str] = []
     while absent and not os.path.lexists(absent):
-        made.append(absent)
+        created.append(absent)
         absent = os.path.dirname(absent)
     try:
         os.makedirs(where, exist_ok=True)
@@ -340,6 +340,6 @@ def check_writable(folder: str | os.PathLike[str], owner: str) -> None:
             fix=f"{owner}(dirpath='another/folder'), or another default_root_dir of the Trainer.",
         ) from error
     finally:
-        for parent in made:
+        for parent in created:
             with contextlib.suppress(OSError):
                 os.rmdir(parent)

@@ -47,8 +47,8 @@ class Label:
     def of(cls, values: Mapping[str, Any]) -> Label:
         """Return the label from the values of `as_dict`; ignore values that a newer version may have added."""
         kinds = {"str": str, "int": int, "bool": bool}
-        known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
+        fields_present = {field.name: values[field.name] for field in fields(cls) if field.name in values}
         for field in fields(cls):
-            if field.name in known and type(known[field.name]) is not kinds[str(field.type)]:
-                raise TypeError(f"{field.name}={known[field.name]!r} in the label of a checkpoint")
-        return cls(**known)
+            if field.name in fields_present and type(fields_present[field.name]) is not kinds[str(field.type)]:
+                raise TypeError(f"{field.name}={fields_present[field.name]!r} in the label of a checkpoint")
+        return cls(**fields_present)

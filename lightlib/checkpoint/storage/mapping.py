@@ -113,13 +113,13 @@ def _directory(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _s3(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    given = [key for key in ("access_key", "secret_key") if key in values]
-    if len(given) == 1:
-        other = "secret_key" if given == ["access_key"] else "access_key"
+    keys = [key for key in ("access_key", "secret_key") if key in values]
+    if len(keys) == 1:
+        other = "secret_key" if keys == ["access_key"] else "access_key"
         raise MisconfigurationException(
-            f"The store of type 's3' has {given[0]}, but no {other}.",
+            f"The store of type 's3' has {keys[0]}, but no {other}.",
             expected="both, or none of them to use the credentials of this machine.",
-            fix=f"give {other} as well, or leave out {given[0]}.",
+            fix=f"give {other} as well, or leave out {keys[0]}.",
         )
     names = {"access_key": "key", "secret_key": "secret", "endpoint_url": "endpoint_url"}
     return _url("s3", "bucket", values), {name: values[key] for key, name in names.items() if key in values}
@@ -130,16 +130,16 @@ def _gcs(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _azure(values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    given = [key for key in ("connection_string", "account_url") if key in values]
-    if len(given) != 1 or ("credential" in values and given == ["connection_string"]):
-        both = "connection_string and " + ("credential" if len(given) == 1 else "account_url")
+    keys = [key for key in ("connection_string", "account_url") if key in values]
+    if len(keys) != 1 or ("credential" in values and keys == ["connection_string"]):
+        both = "connection_string and " + ("credential" if len(keys) == 1 else "account_url")
         raise MisconfigurationException(
-            f"The store of type 'azure' has {both if given else 'neither connection_string nor account_url'}.",
+            f"The store of type 'azure' has {both if keys else 'neither connection_string nor account_url'}.",
             expected="connection_string alone, or account_url, which may have a credential.",
             fix='{"type": "azure", "container": "models", "account_url": "https://name.blob.core.windows.net"}',
         )
     address = _url("az", "container", values)
-    if given == ["connection_string"]:
+    if keys == ["connection_string"]:
         return address, {"connection_string": values["connection_string"]}
     host = urlsplit(values["account_url"]).hostname
     if not host:

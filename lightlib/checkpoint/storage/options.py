@@ -27,7 +27,7 @@ def remember(address: str, options: Mapping[str, Any]) -> None:
 
 def options_of(address: str) -> dict[str, Any]:
     """Return the options for an address: those of the nearest one above it."""
-    fitting = [one for one in _known if address == one or address.startswith(f"{one}/")]
+    fitting = [prefix for prefix in _known if address == prefix or address.startswith(f"{prefix}/")]
     return dict(_known[max(fitting, key=len)]) if fitting else {}
 
 

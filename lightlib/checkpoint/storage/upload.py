@@ -186,13 +186,13 @@ def check_writable(folder: str, owner: str) -> None:
     probe = f"{folder.rstrip('/')}/.{secrets.token_hex(4)}.part"
     try:
         files, name = file_system(folder)
-        made = []
+        created = []
         while not is_object_store(files) and name.strip("/") and not files.exists(name):
-            made.append(name)
+            created.append(name)
             name = posixpath.dirname(name)
         write(probe, lambda file: cast("None", file.write(b"lightlib")))
         _remove_object(probe)
-        for parent in made:
+        for parent in created:
             with contextlib.suppress(Exception):
                 files.rmdir(parent)
     except Exception as error:

@@ -164,15 +164,15 @@ def convert(
             expected="a checkpoint file or a checkpoint directory.",
             fix="load it with Module.load_from_checkpoint, which reads it as it is.",
         )
-    wanted = format or ("file" if kind == "directory" else "directory")
-    _check_target(old, new, overwrite, "folder" if wanted == "directory" else "file")
+    target_format = format or ("file" if kind == "directory" else "directory")
+    _check_target(old, new, overwrite, "folder" if target_format == "directory" else "file")
     content = load(old, "cpu", trust)
     if prefix:
         content["state_dict"] = {f"{prefix}{name}": value for name, value in content["state_dict"].items()}
         if FROZEN in content:
             left_out = {f"{prefix}{name}": value for name, value in content[FROZEN]["tensors"].items()}
             content[FROZEN] = {**content[FROZEN], "tensors": left_out}
-    formats.save(content, new, label_in(content), wanted, alone=True)
+    formats.save(content, new, label_in(content), target_format, alone=True)
     return None
 
 
@@ -318,11 +318,11 @@ def _check_target(source: str, target: str, overwrite: bool, kind: str) -> None:
             expected="another name for the target.",
             fix="write to another file; the source is unchanged.",
         )
-    what = "folder" if filesystem.is_folder(target) else "file"
-    if overwrite and what == kind:
+    present_kind = "folder" if filesystem.is_folder(target) else "file"
+    if overwrite and present_kind == kind:
         return
     raise CheckpointWriteError(
-        f"The {what} {target!r} already exists.",
+        f"The {present_kind} {target!r} already exists.",
         expected=f"a new name; nothing is overwritten{f' by a {kind}' if overwrite else ''}.",
         fix=f"choose another name, or {'remove it first' if overwrite else 'pass overwrite=True (--overwrite)'}.",
     )

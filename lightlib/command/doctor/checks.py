@@ -59,15 +59,15 @@ def examine(packages: Sequence[Package]) -> Iterator[Check]:
 
 
 def _packages(packages: Sequence[Package]) -> list[Check]:
-    found = [*_broken(packages), *_other_versions()]
-    return found or [Check("packages", "ok", "all required packages are installed and can be imported")]
+    problems = [*_broken(packages), *_other_versions()]
+    return problems or [Check("packages", "ok", "all required packages are installed and can be imported")]
 
 
 def _broken(packages: Sequence[Package]) -> Iterator[Check]:
     for package in packages:
         if package.needed and package.version is None:
-            found = f"{package.name} is not installed, and lightlib needs it"
-            yield Check("packages", "failed", found, f"pip install {package.name}")
+            problem = f"{package.name} is not installed, and lightlib needs it"
+            yield Check("packages", "failed", problem, f"pip install {package.name}")
         elif package.error:
             again = f"pip install --force-reinstall {package.name}"
             fix = again if package.needed else f"{again}, or pip uninstall {package.name} if you do not use it"
@@ -80,15 +80,15 @@ def _other_versions() -> Iterator[Check]:
     declared: list[str] = []
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         declared = importlib.metadata.requires("lightlib") or []
-    for wanted in map(Requirement, declared):
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+    for requirement in map(Requirement, declared):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # reported already
-            version = importlib.metadata.version(wanted.name)
-            if not wanted.specifier.contains(version, prereleases=True):
-                needed = f"{wanted.name}{wanted.specifier}"
-                found = f"{wanted.name} {version} is installed, and lightlib needs {needed}"
-                yield Check("packages", "failed", found, f"pip install '{needed}'")
+            version = importlib.metadata.version(requirement.name)
+            if not requirement.specifier.contains(version, prereleases=True):
+                needed = f"{requirement.name}{requirement.specifier}"
+                problem = f"{requirement.name} {version} is installed, and lightlib needs {needed}"
+                yield Check("packages", "failed", problem, f"pip install '{needed}'")
 
 
 def _folder() -> Iterator[Check]:
@@ -96,9 +96,9 @@ def _folder() -> Iterator[Check]:
         with tempfile.TemporaryFile(dir=os.curdir) as file:
             file.write(b"lightlib")
     except OSError as error:
-        found = f"nothing can be written in the current folder, as runs do by default: {error.strerror or error}"
+        problem = f"nothing can be written in the current folder, as runs do by default: {error.strerror or error}"
         fix = "change to a folder that you may write to, or pass Trainer(default_root_dir=...)"
-        yield Check("folder", "failed", found, fix)
+        yield Check("folder", "failed", problem, fix)
     else:
         use = "where runs write checkpoints by default"
         yield _space("folder", os.curdir, use, "free some space, or pass Trainer(default_root_dir=...)")
@@ -117,22 +117,22 @@ def _shared_memory() -> Iterator[Check]:
 
 def _space(name: str, folder: str, use: str, fix: str) -> Check:
     usage = shutil.disk_usage(folder)
-    found = f"{facts.size(usage.free)} of {facts.size(usage.total)} are free in {os.path.abspath(folder)}, {use}"
-    return Check(name, "warning", found, fix) if usage.free < _LITTLE_SPACE else Check(name, "ok", found)
+    state = f"{facts.size(usage.free)} of {facts.size(usage.total)} are free in {os.path.abspath(folder)}, {use}"
+    return Check(name, "warning", state, fix) if usage.free < _LITTLE_SPACE else Check(name, "ok", state)
 
 
 def _variables() -> Iterator[Check]:
-    for name, (value, what) in _SLOW.items():
+    for name, (value, effect) in _SLOW.items():
         if os.environ.get(name, "").upper() == value:
-            found = f"{name}={value} makes a run slow: it {what}"
-            yield Check("variables", "warning", found, f"unset {name}, unless you are looking for an error")
+            problem = f"{name}={value} makes a run slow: it {effect}"
+            yield Check("variables", "warning", problem, f"unset {name}, unless you are looking for an error")
 
 
 def _torch(version: str) -> Check:
     release, tested = Version(version).release[:2], Version(TESTED_TORCH).release
     if release < tested:
-        found = f"torch {version} is older than the {TESTED_TORCH} that lightlib is tested with"
-        return Check("torch", "warning", found, f"if something fails: pip install 'torch~={TESTED_TORCH}.0'")
+        problem = f"torch {version} is older than the {TESTED_TORCH} that lightlib is tested with"
+        return Check("torch", "warning", problem, f"if something fails: pip install 'torch~={TESTED_TORCH}.0'")
     compared = "newer than the" if release > tested else "the"
     return Check("torch", "ok", f"torch {version} is {compared} {TESTED_TORCH} that lightlib is tested with")
 
@@ -148,8 +148,8 @@ def _processes() -> Iterator[Check]:
         try:
             environment = detect(None)
         except LightlibError as error:
-            what, _, rest = str(error).partition("\n")
-            yield Check("launcher", "failed", what, rest.partition("Fix:")[2].strip())
+            problem, _, rest = str(error).partition("\n")
+            yield Check("launcher", "failed", problem, rest.partition("Fix:")[2].strip())
             return
     for warning in caught:
         yield Check("launcher", "warning", str(warning.message))
@@ -161,8 +161,8 @@ def _processes() -> Iterator[Check]:
     total = f"{threads} threads" if local == 1 else f"{local} processes with {threads} threads each"
     if threads * local > math.ceil(allowed):
         unset = "" if "OMP_NUM_THREADS" in os.environ else " (OMP_NUM_THREADS is not set)"
-        found = f"torch would use {total} on {allowed:g} cores{unset}: they compete for the cores"
-        yield Check("threads", "warning", found, f"export OMP_NUM_THREADS={max(1, int(allowed) // local)}")
+        state = f"torch would use {total} on {allowed:g} cores{unset}: they compete for the cores"
+        yield Check("threads", "warning", state, f"export OMP_NUM_THREADS={max(1, int(allowed) // local)}")
     else:
         yield Check("threads", "ok", f"torch uses {total}, on {allowed:g} cores")
 
@@ -212,8 +212,8 @@ def _rendezvous() -> Check:
     distributed: Any = torch.distributed
     limit = timedelta(seconds=10)
     if not distributed.is_available() or not distributed.is_gloo_available():
-        found = "this build of torch has no gloo: a run has one process"
-        return Check("network", "warning", found, "install torch from pytorch.org, if you want several")
+        problem = "this build of torch has no gloo: a run has one process"
+        return Check("network", "warning", problem, "install torch from pytorch.org, if you want several")
     began = time.perf_counter()
     try:
         with facts.quiet():

@@ -37,12 +37,12 @@ def run(options: argparse.Namespace) -> int:
     if options.profile is not None or options.steps is not None:
         return profile(_script_of(options), options.steps)
     packages = facts.packages()
-    found = facts.groups(packages)
+    groups = facts.groups(packages)
     if options.json:
         checks = list(examine(packages))
-        print(json.dumps({**found, "checks": [asdict(check) for check in checks]}, indent=2))
+        print(json.dumps({**groups, "checks": [asdict(check) for check in checks]}, indent=2))
     else:
-        for title, group in found.items():
+        for title, group in groups.items():
             _print_group(title, group)
         checks = _print_checks(examine(packages))
     return int(any(check.status == "failed" for check in checks))

@@ -96,14 +96,16 @@ def groups(found: Sequence[Package]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _versions(found: Sequence[Package]) -> dict[str, str]:
-    known = {package.name: package.describe() for package in found if package.needed or package.version is not None}
+def _versions(installed: Sequence[Package]) -> dict[str, str]:
+    descriptions = {
+        package.name: package.describe() for package in installed if package.needed or package.version is not None
+    }
     return {
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": platform.platform(),
         "lightlib": __version__,
-        **known,
-        "not installed": ", ".join(package.name for package in found if package.name not in known) or "none",
+        **descriptions,
+        "not installed": ", ".join(package.name for package in installed if package.name not in descriptions) or "none",
     }
 
 

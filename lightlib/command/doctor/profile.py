@@ -37,15 +37,15 @@ def profile(words: Sequence[str], steps: int | None) -> int:
             f"lightlib doctor --steps {steps}.", expected="a number of optimizer steps, 1 or more.", fix="--steps 100"
         )
     defaults = {"LIGHTLIB_PROFILER": "simple", **({} if steps is None else {"LIGHTLIB_MAX_STEPS": str(steps)})}
-    found, status = _Found(), 0
-    with _as_program(script, arguments, defaults), found.listening():
+    table, status = _Found(), 0
+    with _as_program(script, arguments, defaults), table.listening():
         try:
             runpy.run_path(script, run_name="__main__")
         except SystemExit as error:
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
             if isinstance(error.code, str):
                 report.warn(error.code)
-    if not found and not status:
+    if not table and not status:
         raise MisconfigurationException(
             f"{script} ended without a table of a training run.",
             expected="a script that trains a batch with lightlib's Trainer, without a `profiler` of its own.",

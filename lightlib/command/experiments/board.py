@@ -147,21 +147,21 @@ class Board:
         for name in ("trial", "slots", *(["rung"] if has_rungs else []), "batches", results.metric, "per second"):
             table.add_column(name, justify="left" if name == "slots" else "right", no_wrap=True)
         table.add_column("hyperparameters")  # the only one that becomes narrower
-        known = {(one.number, one.attempts) for one in running}
-        self._paces = {key: pace for key, pace in self._paces.items() if key in known}
-        for one in running:
-            folder = self._folder.attempt(one.number, one.attempts - 1)
-            pace = self._paces.setdefault((one.number, one.attempts), Pace(folder, results.metric))
+        keys = {(trial.number, trial.attempts) for trial in running}
+        self._paces = {key: pace for key, pace in self._paces.items() if key in keys}
+        for trial in running:
+            folder = self._folder.attempt(trial.number, trial.attempts - 1)
+            pace = self._paces.setdefault((trial.number, trial.attempts), Pace(folder, results.metric))
             pace.look(now)
-            again = f" ({one.attempts - 1})" if one.attempts > 1 else ""
+            again = f" ({trial.attempts - 1})" if trial.attempts > 1 else ""
             table.add_row(
-                f"{one.number}{again}",
+                f"{trial.number}{again}",
                 pace.slots,
-                *([f"{one.rungs + 1}/{self._rungs(one)}"] if has_rungs else []),
+                *([f"{trial.rungs + 1}/{self._rungs(trial)}"] if has_rungs else []),
                 "" if pace.step is None else f"{pace.step:,.0f}",
                 "" if pace.value is None else f"{pace.value:.5g}",
                 "" if pace.rate is None else f"{pace.rate:.3g}",
-                Text(described(one.hparams), no_wrap=True, overflow="ellipsis"),
+                Text(described(trial.hparams), no_wrap=True, overflow="ellipsis"),
             )
         return table
 

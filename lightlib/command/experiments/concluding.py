@@ -79,7 +79,7 @@ def _summary(folder: ExperimentFolder, results: Results) -> str:
     if best is None:
         return "\n".join([*lines, "no trial has completed"])
     if len(results.metrics) > 1:
-        return "\n".join([*lines, *(f"best: {_on_front(one)}" for one in results.front)])
+        return "\n".join([*lines, *(f"best: {_on_front(trial)}" for trial in results.front)])
     lines.append(f"best: trial {best.number}, {results.metric} {best.metric:.6g} after {best.step:,} batches")
     lines += [f"  {key}: {value}" for key, value in best.hparams.items()]
     try:

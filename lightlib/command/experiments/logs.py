@@ -26,10 +26,10 @@ def logs(options: argparse.Namespace) -> int:
     """Print the output of a trial."""
     where, trial, attempt = trial_of(options.experiment)
     folder = folder_of(where)
-    found = folder.attempts(trial)
+    folders = folder.attempts(trial)
     if attempt is not None:
-        found = [one for one in found if one.name == f"attempt-{attempt}"]
-    if not found:
+        folders = [path for path in folders if path.name == f"attempt-{attempt}"]
+    if not folders:
         raise MisconfigurationException(
             f"There is no output of {options.experiment!r}.",
             expected="a trial and an attempt that have begun.",
@@ -45,12 +45,12 @@ def logs(options: argparse.Namespace) -> int:
         ) from None
     with open_ledger(folder, folder.config) as ledger:
         shown = 0
-        while shown < len(found) or (options.follow and attempt is None and _continues(folder, ledger, trial)):
-            found = found if shown < len(found) else folder.attempts(trial)
-            if shown == len(found):
+        while shown < len(folders) or (options.follow and attempt is None and _continues(folder, ledger, trial)):
+            folders = folders if shown < len(folders) else folder.attempts(trial)
+            if shown == len(folders):
                 time.sleep(_PAUSE)
                 continue
-            path = found[shown]
+            path = folders[shown]
             number = path.name.rpartition("-")[2]
             if not options.json:
                 print(f"== attempt {number}")
@@ -65,11 +65,11 @@ def logs(options: argparse.Namespace) -> int:
 
 
 def _continues(folder: ExperimentFolder, ledger: Ledger, trial: int) -> bool:
-    states = {one.number: one.state for one in Results(folder, folder.config, ledger).trials}
+    states = {result.number: result.state for result in Results(folder, folder.config, ledger).trials}
     return states[trial] in ("waiting", "running", "paused")
 
 
 def _is_running(ledger: Ledger, trial: int, folder: Path) -> bool:
     """Whether the attempt with this folder runs."""
     chain = ledger.snapshot().chains[trial]
-    return any(one.state == "running" and folder.name == f"attempt-{one.attempt}" for one in chain)
+    return any(attempt.state == "running" and folder.name == f"attempt-{attempt.attempt}" for attempt in chain)

@@ -33,14 +33,14 @@ def results_of(folder: ExperimentFolder) -> Results:
 def experiments(options: argparse.Namespace) -> int:
     """Print the experiments below a folder."""
     rows = [("experiment", "state", "searcher", "trials", "metric", "best", "labels")]
-    found = []
-    for path in sorted(one.parent for one in Path(options.root).glob(f"**/{FILE}")):
+    entries = []
+    for path in sorted(file.parent for file in Path(options.root).glob(f"**/{FILE}")):
         folder = ExperimentFolder(path)
         config, results = folder.config, results_of(folder)
         if options.label is not None and options.label not in config.labels:
             continue
         best = results.best
-        found.append(
+        entries.append(
             {
                 "path": str(path),
                 "name": config.name,
@@ -61,7 +61,7 @@ def experiments(options: argparse.Namespace) -> int:
         )
         rows.append((*names, ", ".join(results.metrics), value, ", ".join(config.labels)))
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(entries))
     elif len(rows) == 1:
         print(f"There is no experiment below {options.root!r}. `lightlib experiment run FILE` begins one.")
     else:
@@ -85,7 +85,7 @@ def describe(options: argparse.Namespace) -> int:
         "seed": config.reproducibility.experiment_seed,
         "slots per trial": config.resources.slots_per_trial,
         "best": None if best is None else as_plain(best),
-        "front": [one.number for one in results.front] if len(results.metrics) > 1 else [],
+        "front": [trial.number for trial in results.front] if len(results.metrics) > 1 else [],
     }
     if options.json:
         print(json.dumps(facts))
@@ -98,7 +98,7 @@ def describe(options: argparse.Namespace) -> int:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_text(one)}" for key, one in value.items() if one not in (None, [], {}, ()))
+        return ", ".join(f"{key} {_text(entry)}" for key, entry in value.items() if entry not in (None, [], {}, ()))
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -110,16 +110,18 @@ def trials(options: argparse.Namespace) -> int:
     results, profiled = results_of(folder), folder.config.profiling.enabled
     used = {trial.number: usage_of(folder.attempts(trial.number)) for trial in results.trials if profiled}
     if options.json:
-        usage = {number: {"usage": one._asdict()} for number, one in used.items()}
+        usage = {number: {"usage": measured._asdict()} for number, measured in used.items()}
         print(json.dumps([{**as_plain(trial), **usage.get(trial.number, {})} for trial in results.trials]))
         return 0
     heads = ("peak MB", "CPU %") if profiled else ()
     rows = [("trial", "state", "attempts", *results.metrics, "batches", *heads, "hyperparameters")]
-    for one in results.trials:
-        values = [f"{one.metrics[name]:.6g}" if one.metrics else "" for name in results.metrics]
-        step = "" if one.step is None else f"{one.step:,}"
-        more = _of_usage(used[one.number]) if profiled else ()
-        rows.append((str(one.number), one.state, str(one.attempts), *values, step, *more, described(one.hparams)))
+    for result in results.trials:
+        values = [f"{result.metrics[name]:.6g}" if result.metrics else "" for name in results.metrics]
+        step = "" if result.step is None else f"{result.step:,}"
+        more = _of_usage(used[result.number]) if profiled else ()
+        rows.append(
+            (str(result.number), result.state, str(result.attempts), *values, step, *more, described(result.hparams))
+        )
     _print_table(rows, right=(0, *range(2, 4 + len(results.metrics) + len(heads))))
     return 0
 
@@ -135,19 +137,19 @@ def best(options: argparse.Namespace) -> int:
     results = results_of(folder)
     if len(results.metrics) > 1 and options.by is None:
         return _front(results, options)
-    found = results.best if options.by is None else _best_by(folder, results, options)
-    if found is None:
+    best_trial = results.best if options.by is None else _best_by(folder, results, options)
+    if best_trial is None:
         print("no trial has completed")
         return _FAILED
-    checkpoint = results.checkpoint(found)
+    checkpoint = results.checkpoint(best_trial)
     if options.copy is not None:
-        _copy(checkpoint, Path(options.copy), found)
+        _copy(checkpoint, Path(options.copy), best_trial)
     if options.json:
-        print(json.dumps({**as_plain(found), "checkpoint": checkpoint and str(checkpoint)}))
+        print(json.dumps({**as_plain(best_trial), "checkpoint": checkpoint and str(checkpoint)}))
         return 0
     metric = options.by or results.metric
-    print(f"trial {found.number}, {metric} {found.metric:.6g} after {found.step:,} batches")
-    for key, value in found.hparams.items():
+    print(f"trial {best_trial.number}, {metric} {best_trial.metric:.6g} after {best_trial.step:,} batches")
+    for key, value in best_trial.hparams.items():
         print(f"  {key}: {value}")
     if checkpoint is not None:
         print(f"  checkpoint: {near(checkpoint)}")
@@ -156,31 +158,31 @@ def best(options: argparse.Namespace) -> int:
 
 def _front(results: Results, options: argparse.Namespace) -> int:
     """Print the non-dominated trials."""
-    found = [(one, results.checkpoint(one)) for one in results.front]
+    pairs = [(trial, results.checkpoint(trial)) for trial in results.front]
     if options.copy is not None:
         raise MisconfigurationException(
-            f"--copy: {len(found)} trials are best, each by other metrics.",
+            f"--copy: {len(pairs)} trials are best, each by other metrics.",
             expected="one metric by which the trial is chosen.",
             fix=f"--by {shlex.quote(results.metric)}",
         )
     if options.json:
-        print(json.dumps([{**as_plain(one), "checkpoint": path and str(path)} for one, path in found]))
-    elif found:
+        print(json.dumps([{**as_plain(trial), "checkpoint": path and str(path)} for trial, path in pairs]))
+    elif pairs:
         rows = [("trial", *results.metrics, "batches", "hyperparameters", "checkpoint")]
-        for one, path in found:
-            values = (f"{value:.6g}" for value in one.metrics.values())
+        for trial, path in pairs:
+            values = (f"{value:.6g}" for value in trial.metrics.values())
             where = "" if path is None else str(near(path))
-            rows.append((str(one.number), *values, f"{one.step:,}", described(one.hparams), where))
+            rows.append((str(trial.number), *values, f"{trial.step:,}", described(trial.hparams), where))
         _print_table(rows, right=range(len(results.metrics) + 2))
     else:
         print("no trial has completed")
-    return 0 if found else _FAILED
+    return 0 if pairs else _FAILED
 
 
 def _best_by(folder: ExperimentFolder, results: Results, options: argparse.Namespace) -> Trial | None:
     """Return the best trial by another metric of its validations."""
     sign = -1.0 if options.largest else 1.0
-    found, names = [], set[str]()
+    candidates, names = [], set[str]()
     for trial in results.trials:
         for message in messages_of(folder, trial.number, "validated"):
             step, metrics = message["step"], message["metrics"]
@@ -188,14 +190,14 @@ def _best_by(folder: ExperimentFolder, results: Results, options: argparse.Names
             value = metrics.get(options.by)
             if value is not None and math.isfinite(value):
                 chosen = dataclasses.replace(trial, metric=value, step=step, metrics={options.by: value})
-                found.append((sign * value, trial.number, step, chosen))
-    if not found and names:
+                candidates.append((sign * value, trial.number, step, chosen))
+    if not candidates and names:
         raise MisconfigurationException(
             f"No trial has validated {options.by!r}.{nearest(options.by, sorted(names))}",
             expected=f"one of {', '.join(sorted(names))}.",
             fix=f"--by {shlex.quote(closest(options.by, sorted(names)) or results.metric)}",
         )
-    return min(found)[-1] if found else None
+    return min(candidates)[-1] if candidates else None
 
 
 def _copy(checkpoint: Path | str | None, target: Path, trial: Trial) -> None:
@@ -220,16 +222,31 @@ def checkpoints(options: argparse.Namespace) -> int:
     where, trial = trial_or_all(options.experiment)
     folder = folder_of(where)
     results = results_of(folder)
-    numbers = [one.number for one in results.trials if trial in (None, one.number)]
+    numbers = [result.number for result in results.trials if trial in (None, result.number)]
     store = Store(folder.path, folder.config)
-    found = [one for number in numbers for one in checkpoints_of(folder, store, number, results.metric)]
+    saved = [checkpoint for number in numbers for checkpoint in checkpoints_of(folder, store, number, results.metric)]
     if options.json:
-        print(json.dumps([{**dataclasses.asdict(one), "path": str(one.path), "bytes": one.bytes} for one in found]))
+        print(
+            json.dumps(
+                [
+                    {**dataclasses.asdict(checkpoint), "path": str(checkpoint.path), "bytes": checkpoint.bytes}
+                    for checkpoint in saved
+                ]
+            )
+        )
         return 0
     rows = [("trial", "batches", results.metric, "MB", "checkpoint")]
-    for one in found:
-        value = "" if one.metric is None else f"{one.metric:.6g}"
-        rows.append((str(one.trial), f"{one.step:,}", value, f"{one.bytes / 1e6:,.1f}", str(near(one.path))))
+    for checkpoint in saved:
+        value = "" if checkpoint.metric is None else f"{checkpoint.metric:.6g}"
+        rows.append(
+            (
+                str(checkpoint.trial),
+                f"{checkpoint.step:,}",
+                value,
+                f"{checkpoint.bytes / 1e6:,.1f}",
+                str(near(checkpoint.path)),
+            )
+        )
     _print_table(rows, right=(0, 1, 2, 3))
     return 0
 

@@ -66,7 +66,7 @@ def retry(options: argparse.Namespace) -> int:
 
 def _known(results: Results, where: str, trial: int) -> str:
     """Return the state of a trial."""
-    states = {one.number: one.state for one in results.trials}
+    states = {result.number: result.state for result in results.trials}
     if trial not in states:
         raise MisconfigurationException(
             f"There is no trial {trial} in {where!r}, which has {len(states)}.",

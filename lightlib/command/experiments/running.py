@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 def command_of(options: argparse.Namespace, *more: str) -> str:
     """Return the command that continues a `run`."""
-    words = [word for one in options.config for word in ("--config", one)]
+    words = [word for override in options.config for word in ("--config", override)]
     context = [options.context] if options.context else []
     root = [] if options.root == ROOT else ["--root", options.root]
     return command("run", options.file, *context, *root, *more, *words)
@@ -110,7 +110,7 @@ def create(options: argparse.Namespace) -> int:
 def _begin(options: argparse.Namespace, *, works: bool) -> tuple[ExperimentFolder, ExperimentConfig, Slots]:
     path = Path(options.file)
     if not path.is_file():
-        beside = [str(one) for one in path.parent.glob("*.y*ml")]
+        beside = [str(neighbor) for neighbor in path.parent.glob("*.y*ml")]
         raise MisconfigurationException(
             f"There is no file {options.file!r}.{nearest(options.file, beside)}",
             expected=f"an experiment file, seen from {Path.cwd()}.",

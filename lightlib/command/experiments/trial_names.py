@@ -12,14 +12,14 @@ from lightlib.experiment.work.folder import ExperimentFolder
 
 def folder_of(text: str) -> ExperimentFolder:
     """Return the folder of an experiment that has begun."""
-    found = ExperimentFolder.named(text)
-    if found is not None:
-        return found
-    known = ExperimentFolder.names()
-    meant = closest(text, known)
-    listed = f", one of {', '.join(known)}" if known else ""
+    folder = ExperimentFolder.named(text)
+    if folder is not None:
+        return folder
+    names = ExperimentFolder.names()
+    meant = closest(text, names)
+    listed = f", one of {', '.join(names)}" if names else ""
     raise MisconfigurationException(
-        f"There is no experiment {text!r}.{nearest(text, known)}",
+        f"There is no experiment {text!r}.{nearest(text, names)}",
         expected=f"the folder or the name of an experiment{listed}.",
         fix=f"write {shlex.quote(meant)}." if meant else "`lightlib experiment list` lists those that there are.",
     )

@@ -32,12 +32,14 @@ def moment_of(text: str, now: datetime) -> datetime:
         '2026-11-28T14:30:00+00:00'
     """
     try:
-        found = _parsed(text.strip(), now)
+        moment = _parsed(text.strip(), now)
     except (ValueError, OverflowError, OSError):
-        found = None
-    if found is not None and found > now:
-        return found
-    problem = "is no time" if found is None else f"was at {found:%Y-%m-%d %H:%M:%S}, and it is {now:%Y-%m-%d %H:%M:%S}"
+        moment = None
+    if moment is not None and moment > now:
+        return moment
+    problem = (
+        "is no time" if moment is None else f"was at {moment:%Y-%m-%d %H:%M:%S}, and it is {now:%Y-%m-%d %H:%M:%S}"
+    )
     raise MisconfigurationException(
         f"--until is {text!r}, which {problem}.",
         expected="a duration such as 90m, 2h30m or 1d, a time of the day such as 18:30, or a later date such as "
@@ -49,12 +51,12 @@ def moment_of(text: str, now: datetime) -> datetime:
 def _parsed(text: str, now: datetime) -> datetime | None:
     parts = _DURATION.fullmatch(text.replace(" ", ""))
     if text and parts is not None:
-        days, hours, minutes, seconds = (int(one or 0) for one in parts.groups())
+        days, hours, minutes, seconds = (int(group or 0) for group in parts.groups())
         return now + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     clock = _CLOCK.fullmatch(text)
     if clock is None:
         return datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text)).astimezone()
-    hour, minute, second = (int(one or 0) for one in clock.groups())
+    hour, minute, second = (int(group or 0) for group in clock.groups())
     at = time(hour, minute, second)
     today = _on(now.date(), at)
     return today if today > now else _on(now.date() + timedelta(days=1), at)

@@ -36,7 +36,7 @@ def work(options: argparse.Namespace) -> int:
             expected="one or more experiments, or --pool with the pool of those below --root.",
             fix="`lightlib experiment list` lists those that there are.",
         )
-    folders = [folder_of(one) for one in dict.fromkeys(names)]
+    folders = [folder_of(name) for name in dict.fromkeys(names)]
     configs = [folder.config for folder in folders]
     for config in configs:
         warm_up(config)
@@ -106,10 +106,10 @@ class _Several:
         if time.monotonic() < self._due:
             return []
         self._due = time.monotonic() + _FIND
-        found = self._named or [ExperimentFolder(one.parent) for one in Path(self._options.root).glob(f"**/{FILE}")]
-        new = [one for one in found if one.path not in self._seen and one.context.is_dir()]
-        self._seen |= {one.path for one in new}
-        new.sort(key=lambda one: (one.context.stat().st_mtime, one.path))
+        folders = self._named or [ExperimentFolder(file.parent) for file in Path(self._options.root).glob(f"**/{FILE}")]
+        new = [folder for folder in folders if folder.path not in self._seen and folder.context.is_dir()]
+        self._seen |= {folder.path for folder in new}
+        new.sort(key=lambda folder: (folder.context.stat().st_mtime, folder.path))
         return [worker for worker in map(self._worker, new) if worker is not None]
 
     def _worker(self, folder: ExperimentFolder) -> Worker | None:

@@ -40,7 +40,7 @@ class Run:
             previous, self._last[name] = self._last.get(name, step), step
             self.curves.setdefault(name, {})[step] = value
             note = f"{source}: the steps go back"
-            if step < previous and not any(known.startswith(note) for known in self.notes):
+            if step < previous and not any(present.startswith(note) for present in self.notes):
                 self.notes.append(
                     f"{note}, first in {name!r} from {previous} to {step}; if a step was logged twice, the later value "
                     "counts."
@@ -163,7 +163,7 @@ def _read_csv(run: Run, path: str) -> None:
     broken: list[str] = []
     for number, line in enumerate(lines[1:], 2):
         if line.strip():
-            broken += (f"{path}, line {number}: {what}" for what in _read_row(run, path, header, line.rstrip("\r")))
+            broken += (f"{path}, line {number}: {defect}" for defect in _read_row(run, path, header, line.rstrip("\r")))
     run.notes.extend(broken[:_MOST_NOTES])
     if len(broken) > _MOST_NOTES:
         run.notes.append(f"{path}: {len(broken) - _MOST_NOTES} more like these.")

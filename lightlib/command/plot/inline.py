@@ -84,21 +84,21 @@ def plot(
     if x not in AXES:
         raise UnknownNameError("axis", x, AXES, fix='plot(…, x="epoch")')
     optional.load("matplotlib", "lightlib.plot")
-    found = read_runs(paths)
-    names = chosen(found, [metrics] if isinstance(metrics, str) else metrics, "metrics=")
-    panels, label = make_panels(found, names, x)
-    notes = [note for run in found for note in run.notes] + not_finite(summary(found, names))
+    read = read_runs(paths)
+    names = chosen(read, [metrics] if isinstance(metrics, str) else metrics, "metrics=")
+    panels, label = make_panels(read, names, x)
+    notes = [note for run in read for note in run.notes] + not_finite(summary(read, names))
     for note in notes:
         report.warn(note)
-    content = picture.draw_picture(title_of(found), [run.name for run in found], panels, label, smooth)
+    content = picture.draw_picture(title_of(read), [run.name for run in read], panels, label, smooth)
     return Curves(content, notes)
 
 
-def _path(given: object) -> str:
-    if not isinstance(given, (str, os.PathLike)):
+def _path(argument: object) -> str:
+    if not isinstance(argument, (str, os.PathLike)):
         raise ArgumentTypeError(
-            f"plot() got {shown(given)}.",
+            f"plot() got {shown(argument)}.",
             expected="the folder of a run, as a string or a path.",
             fix="lightlib.plot(trainer.log_dir)",
         )
-    return os.fspath(given)
+    return os.fspath(argument)

@@ -106,8 +106,8 @@ def _titles(names: Iterable[str]) -> dict[str, str]:
     titles = {name: family(name) for name in names}
     bases = {name: name.rpartition("/")[0] for name in titles}
     inner = {name: family(base) for name, base in bases.items() if _stage(base) and family(base) != base}
-    known = {name.rpartition("/")[2] for name, title in inner.items() if title in titles.values()}
-    return titles | {name: title for name, title in inner.items() if name.rpartition("/")[2] in known}
+    taken = {name.rpartition("/")[2] for name, title in inner.items() if title in titles.values()}
+    return titles | {name: title for name, title in inner.items() if name.rpartition("/")[2] in taken}
 
 
 def _stage(name: str) -> int:
@@ -144,15 +144,15 @@ def make_panels(runs: Sequence[Run], names: Sequence[str], axis: str) -> tuple[P
     places = [_places(run, axis) for run in runs]
     unit, label = 1.0, axis
     if axis == "time":
-        longest = max((max(known.values(), default=0.0) for known in places), default=0.0)
-        unit, label = next(one for one in _TIMES if longest >= 2 * one[0] or one[0] == 1)
+        longest = max((max(positions.values(), default=0.0) for positions in places), default=0.0)
+        unit, label = next(time for time in _TIMES if longest >= 2 * time[0] or time[0] == 1)
     panels: Panels = {}
     for name, title in _titles(names).items():
         lines = panels.setdefault(title, [])
-        for number, (run, known) in enumerate(zip(runs, places, strict=True)):
+        for number, (run, positions) in enumerate(zip(runs, places, strict=True)):
             points = run.points(name)
             if points:
-                x = _positions([step for step, _ in points], known, unit)
+                x = _positions([step for step, _ in points], positions, unit)
                 y = [value if _is_finite(value) else math.nan for _, value in points]
                 lines.append(Line(number, name, _stage(name), _is_per_step(name, run), x, y))
     staged = {title: _with_distinct_stages(lines) for title, lines in panels.items()}
@@ -192,26 +192,26 @@ def _is_per_step(name: str, run: Run) -> bool:
 
 def _places(run: Run, axis: str) -> dict[int, float]:
     """Return the known positions on an axis by step, none for the axis of steps."""
-    known = {"step": {}, "epoch": _epochs(run), "time": run.seconds}[axis]
-    if not known and axis != "step" and run.curves:
+    positions = {"step": {}, "epoch": _epochs(run), "time": run.seconds}[axis]
+    if not positions and axis != "step" and run.curves:
         missing = "epochs" if axis == "epoch" else "times"
         raise MisconfigurationException(
             f"The logs of {run.name!r} in {run.path!r} have no {missing}, so '--x {axis}' cannot be drawn.",
             expected="a metric 'epoch'." if axis == "epoch" else "event files of TensorBoard, which have them.",
             fix="--x step",
         )
-    return known
+    return positions
 
 
-def _positions(steps: list[int], known: Mapping[int, float], unit: float) -> list[float]:
+def _positions(steps: list[int], known_positions: Mapping[int, float], unit: float) -> list[float]:
     """Return the positions of steps on the axis, linear between the known ones."""
     import numpy as np  # optional: numpy, only when curves are drawn
 
-    if not known:
+    if not known_positions:
         return [*steps]
-    ends = sorted(known)
+    ends = sorted(known_positions)
     # A run resumed from an earlier step has later times there than at the steps it did not reach again.
-    highest = np.maximum.accumulate([known[step] for step in ends])
+    highest = np.maximum.accumulate([known_positions[step] for step in ends])
     positions: list[float] = (np.interp(steps, ends, highest) / unit).tolist()
     return positions
 

@@ -34,7 +34,7 @@ def unknown_key(groups: Mapping[str, str], message: ParserMessage, invocation: I
     near, location, group = invocation.nearest_key(key), invocation.location(key), key.rpartition(".")[0]
     while group and not _below(group, invocation):
         group = group.rpartition(".")[0]
-    known = _below(group, invocation)
+    keys = _below(group, invocation)
     value = _written(location, key)
     fix = f"delete it; `{invocation.command} --help` lists the keys."
     if near:
@@ -42,8 +42,8 @@ def unknown_key(groups: Mapping[str, str], message: ParserMessage, invocation: I
     return MisconfigurationException(
         f"{key!r}{location.text} is not {f'an argument of {group}' if group else f'a key of `{invocation.command}`'}."
         f"{f' Did you mean {near!r}?' if near else ''}",
-        expected=f"one of {', '.join(known)}."
-        if 0 < len(known) <= _MOST
+        expected=f"one of {', '.join(keys)}."
+        if 0 < len(keys) <= _MOST
         else f"a key that `{invocation.command} --help` lists.",
         fix=fix,
     )
@@ -107,11 +107,11 @@ def _unknown_argument(option: str, message: ParserMessage, invocation: Invocatio
 
 def _accepted_by(class_path: str, skipped: set[str]) -> list[str]:
     """Return the names of the arguments that a class accepts in a configuration."""
-    found = imported(class_path)
+    target = imported(class_path)
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
-    add: Any = parser.add_class_arguments if isinstance(found, type) else parser.add_function_arguments
+    add: Any = parser.add_class_arguments if isinstance(target, type) else parser.add_function_arguments
     try:
-        names = add(found, "x", fail_untyped=False, skip=skipped)
+        names = add(target, "x", fail_untyped=False, skip=skipped)
     except Exception:  # noqa: BLE001  # the list is an extra: a class that has none must not hide the mistake
         return []
     return sorted({name.split(".")[1] for name in names if "." in name})

@@ -70,8 +70,8 @@ def _classes_next_to(path: str, types: tuple[str, ...]) -> list[str]:
     module = sys.modules.get(path.rpartition(".")[0])
     if module is None or imported(path) is not None:
         return []
-    found = [imported(name) for kind in types for name in re.findall(r"(?:\w+\.)+\w+", kind)]
-    bases = tuple(base for base in found if isinstance(base, type))
+    objects = [imported(name) for kind in types for name in re.findall(r"(?:\w+\.)+\w+", kind)]
+    bases = tuple(base for base in objects if isinstance(base, type))
     bases = tuple(base for base in bases if base.__module__ != "collections.abc") or bases
     lazy = set(getattr(module, "__all__", ())) - set(vars(module))  # imported on first use
     matching = (name for name, member in vars(module).items() if _is_of(member, bases) and not name.startswith("_"))
@@ -90,7 +90,7 @@ def _choices(message: ParserMessage) -> list[str]:
     if members:
         return members[1].split(",")
     literals = (re.search(r"Literal\[(.*)\]", kind) for kind in message.types)
-    return [choice.strip("'\"") for found in literals if found for choice in split_types(found[1])]
+    return [choice.strip("'\"") for match in literals if match for choice in split_types(match[1])]
 
 
 def _type_names(message: ParserMessage, choices: Sequence[str] = ()) -> str:

@@ -68,8 +68,8 @@ class Invocation:
         self.parser = parser
         self.main: argparse.ArgumentParser = getattr(parser, "parent_parser", None) or parser
         self.sources = sources or Sources()
-        given = getattr(self.main, "args", None) if argv is None else argv
-        self.argv = list(sys.argv[1:] if given is None else given)
+        words = getattr(self.main, "args", None) if argv is None else argv
+        self.argv = list(sys.argv[1:] if words is None else words)
         self.verbs = _verbs_of(self.main)
         verb = verb or (getattr(parser, "subcommand", None) if parser is not self.main else None)
         self.verb: str | None = verb or next((word for word in self.argv if word in self.verbs), None)
@@ -97,9 +97,9 @@ class Invocation:
             option, equals, value = word.partition("=")
             if word.startswith("-") and word.strip("-"):
                 key = option.lstrip("-").removesuffix("+")
-                given = value if equals else None if following.startswith("--") else following
+                text = value if equals else None if following.startswith("--") else following
                 key = "config" if key == "c" else _without_class_path(key)
-                flags.append(Setting(key, given, "on the command line", given or ""))
+                flags.append(Setting(key, text, "on the command line", text or ""))
         return flags
 
     def _settings_in(self, document: Document) -> Iterator[Setting]:
@@ -132,26 +132,31 @@ class Invocation:
     def location(self, key: str, value: str | None = None) -> Setting:
         """Return where `key` was given last, or the nearest key above it; of several, the one that has `value`."""
         at = self.without_verb(key)
-        given = self.given(at)
-        same = with_value(given, value) or [setting for setting in given if setting.path == at] or given
+        settings = self.given(at)
+        same = with_value(settings, value) or [setting for setting in settings if setting.path == at] or settings
         exact = [setting for setting in same if setting.path in (at, f"{at}.class_path")]
-        found = next(reversed(exact or same), self._variable(at))
+        setting_found = next(reversed(exact or same), self._variable(at))
         above = at.rpartition(".")[0]
-        return found if found.place or not above else self.location(above)
+        return setting_found if setting_found.place or not above else self.location(above)
 
     def given(self, key: str) -> list[Setting]:
         """Return all that was given for `key`; for the items of a list they are together."""
         key = plain(key)
-        return [found for setting in self.settings for found in (setting, *_included(setting, key)) if found.key == key]
+        return [
+            candidate
+            for setting in self.settings
+            for candidate in (setting, *_included(setting, key))
+            if candidate.key == key
+        ]
 
     def nearest_key(self, key: str) -> str:
         """Return the known key nearest to `key`, or an empty string: one of this name, of its group, or of any."""
-        known = self.options()
+        every_option = self.options()
         group, _, leaf = key.rpartition(".")
-        same_leaf = [option for option in known if option.rpartition(".")[2] == leaf]
+        same_leaf = [option for option in every_option if option.rpartition(".")[2] == leaf]
         if same_leaf:
             return closest(key, same_leaf, same_leaf[0])
-        for options in ([option for option in known if option.rpartition(".")[0] == group], known):
+        for options in ([option for option in every_option if option.rpartition(".")[0] == group], every_option):
             leaves = {option.rpartition(".")[2]: option for option in options}
             if near := closest(leaf, leaves):
                 return leaves[near]
@@ -197,5 +202,5 @@ def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def _verbs_of(parser: argparse.ArgumentParser) -> Mapping[str, Any]:
-    found = (action.choices for action in _actions_of(parser) if isinstance(action.choices, dict))
-    return next(found, None) or {}
+    choices = (action.choices for action in _actions_of(parser) if isinstance(action.choices, dict))
+    return next(choices, None) or {}

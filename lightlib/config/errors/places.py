@@ -24,13 +24,13 @@ class Places(NamedTuple):
 
     def add_to(self, error: Exception) -> None:
         """Add to an error the places of the arguments that it names; if it names none, that of the object."""
-        what, expected, rest = str(error).partition("\n  Expected: ")
-        named = [place for name, place in self.arguments.items() if re.search(rf"\b{re.escape(name)}\b", what)]
+        problem, expected, rest = str(error).partition("\n  Expected: ")
+        named = [place for name, place in self.arguments.items() if re.search(rf"\b{re.escape(name)}\b", problem)]
         if not named and not self.object_place:
             return
         note = f"  Configured: {', '.join(named) or self.object_place}."
         if isinstance(error, LightlibError):
-            error.args = (f"{what}\n{note}{expected}{_CALL.sub(_configured, rest)}",)
+            error.args = (f"{problem}\n{note}{expected}{_CALL.sub(_configured, rest)}",)
         else:
             vars(error).setdefault("__notes__", []).append(note)  # as `add_note` does, from Python 3.11 on
 
@@ -46,24 +46,24 @@ def places_of(class_path: str, key: str, arguments: Mapping[str, Any], invocatio
 
     The key is the one above its arguments: ``"trainer.callbacks.0.init_args"``, or nothing.
     """
-    found = {}
+    places = {}
     for name, value in arguments.items():
         at = f"{key}.{name}" if key else name
         place = _of_argument(at, value, invocation)
         if place:
-            found[name] = f"{plain(at)} ({place})"
+            places[name] = f"{plain(at)} ({place})"
     object_place = _of_object(key.removesuffix(".init_args"), class_path, invocation) if key else ""
-    return Places(found, f"{plain(key)} ({object_place})" if object_place else "")
+    return Places(places, f"{plain(key)} ({object_place})" if object_place else "")
 
 
 def _of_argument(key: str, value: Any, invocation: Invocation) -> str:
     """Return where an argument was given; in lists, only by the item that has its value."""
     text = str(value) if isinstance(value, _PLAIN) else None
-    given = invocation.given(key)
-    files = [setting for setting in given if setting.in_file]
-    if text is None and 0 < len(files) < len(given):
+    settings = invocation.given(key)
+    files = [setting for setting in settings if setting.in_file]
+    if text is None and 0 < len(files) < len(settings):
         return f"{files[-1].place}, and on the command line"
-    if text is not None and given and not with_value(given, text) and any(map(str.isdigit, key.split("."))):
+    if text is not None and settings and not with_value(settings, text) and any(map(str.isdigit, key.split("."))):
         return ""
     location = invocation.location(key, text)
     return location.place if location.key == plain(key) else ""
@@ -83,9 +83,9 @@ def key_of(kind: Any, arguments: Mapping[str, Any], config: Any, groups: Mapping
 
     `groups` has the classes of the keys that need no class path.
     """
-    found = [(key, config.get(key) or {}) for key, one in groups.items() if one is kind]
-    found += [(f"{key}.init_args", given) for key, path, given in _named(config) if imported(path) is kind]
-    return next((key for key, given in found if _agree(given, arguments)), None)
+    candidates = [(key, config.get(key) or {}) for key, group_class in groups.items() if group_class is kind]
+    candidates += [(f"{key}.init_args", init_args) for key, path, init_args in _named(config) if imported(path) is kind]
+    return next((key for key, values in candidates if _agree(values, arguments)), None)
 
 
 def _named(config: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
@@ -100,7 +100,7 @@ def _named(config: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
         yield from _named(value, f"{prefix}{name}.")
 
 
-def _agree(given: Any, arguments: Mapping[str, Any]) -> bool:
+def _agree(values: Any, arguments: Mapping[str, Any]) -> bool:
     """Return whether the configured arguments and those of the call agree, as far as both are plain values."""
-    both = ((given[name], value) for name, value in arguments.items() if name in given)
-    return all(one == other for one, other in both if isinstance(one, _PLAIN) and isinstance(other, _PLAIN))
+    both = ((values[name], value) for name, value in arguments.items() if name in values)
+    return all(value == other for value, other in both if isinstance(value, _PLAIN) and isinstance(other, _PLAIN))

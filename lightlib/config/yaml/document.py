@@ -115,8 +115,8 @@ class Document:
         if unprintable:
             line = self.text.count("\n", 0, unprintable.start())
             column = unprintable.start() - self.text.rfind("\n", 0, unprintable.start()) - 1
-            what = f"the character {unprintable.group()!r} is not allowed."
-            self._fail(line, column, what, "printable text.", 'delete it, or write it as "\\x…" in double quotes.')
+            problem = f"the character {unprintable.group()!r} is not allowed."
+            self._fail(line, column, problem, "printable text.", 'delete it, or write it as "\\x…" in double quotes.')
         depth = documents = 0
         for event in yaml.parse(self.text, Loader=_Loader):
             mark: Any = event.start_mark
@@ -145,16 +145,16 @@ class Document:
             self.entries[path] = Entry(f"{self.name}, line {mark.line + 1}", value, written)
         below = f"{path}." if path else ""
         if is_list:
-            value.extend(self._read(one, f"{below}{index}", one) for index, one in enumerate(node.value))
+            value.extend(self._read(child, f"{below}{index}", child) for index, child in enumerate(node.value))
         elif is_map:
-            pairs = {self._key(key): (key, one) for key, one in self._pairs(node)}
-            value.update((name, self._read(one, f"{below}{name}", key)) for name, (key, one) in pairs.items())
+            pairs = {self._key(key): (key, child) for key, child in self._pairs(node)}
+            value.update((name, self._read(child, f"{below}{name}", key)) for name, (key, child) in pairs.items())
         self._above.pop()
         return value
 
     def _enter(self, node: yaml.Node) -> None:
         """Count a value, and refuse one that contains itself, is one too many or too deep."""
-        if any(node is one for one in self._above):
+        if any(node is ancestor for ancestor in self._above):
             fix = "write the value out instead of the alias."
             self._fail(*_position(node), "this value contains itself.", "values that end.", fix)
         self._above.append(node)
@@ -180,29 +180,29 @@ class Document:
         first: dict[tuple[str, str], int] = {}
         for key, value in node.value:
             if key.tag == _MERGE:
-                for one in reversed(value.value) if value.tag == _SEQ else (value,):
-                    if not isinstance(one, yaml.MappingNode):
-                        what = "`<<` is followed by something that is not a mapping."
-                        self._fail(*_position(one), what, "an alias of a mapping.", "<<: *name")
-                    self._enter(one)
-                    yield from self._pairs(one)
+                for mapping in reversed(value.value) if value.tag == _SEQ else (value,):
+                    if not isinstance(mapping, yaml.MappingNode):
+                        problem = "`<<` is followed by something that is not a mapping."
+                        self._fail(*_position(mapping), problem, "an alias of a mapping.", "<<: *name")
+                    self._enter(mapping)
+                    yield from self._pairs(mapping)
                     self._above.pop()
             elif isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in first:
                     begun = first[key.tag, key.value]
-                    what = f"the key {key.value!r} stands here again; the first is in line {begun + 1}."
-                    self._fail(*_position(key), what, "each key once.", "delete one of the two, or join them.")
+                    problem = f"the key {key.value!r} stands here again; the first is in line {begun + 1}."
+                    self._fail(*_position(key), problem, "each key once.", "delete one of the two, or join them.")
                 first[key.tag, key.value] = key.start_mark.line
         yield from ((key, value) for key, value in node.value if key.tag != _MERGE)
 
     # errors
-    def _fail(self, line: int, column: int, what: str, expected: str, fix: str) -> NoReturn:
+    def _fail(self, line: int, column: int, problem: str, expected: str, fix: str) -> NoReturn:
         lines = self.text.split("\n")
         shown, at = (lines[line].rstrip("\r") if line < len(lines) else ""), f"  {line + 1} | "
         start = max(0, column - 80)
         caret = f"{'|':>{len(at) - 1}} {' ' * (column - start)}^"
         raise ConfigError(
-            f"{self.name}, line {line + 1}, column {column + 1}: {what}\n"
+            f"{self.name}, line {line + 1}, column {column + 1}: {problem}\n"
             f"{at}{shown[start : start + 120]}\n{caret}".replace("\t", " "),
             expected=expected,
             fix=fix,
@@ -213,34 +213,38 @@ class Document:
         line, column = (mark.line, mark.column) if mark else (0, 0)
         lines = self.text.split("\n")
         if not "".join(lines[line:]).strip():  # the end: show the last line there is
-            line = max((at for at, one in enumerate(lines) if one.strip()), default=0)
+            line = max((at for at, line_text in enumerate(lines) if line_text.strip()), default=0)
             column = len(lines[line].rstrip())
-        tabs = (at for at, one in enumerate(lines[: line + 2]) if "\t" in one[: len(one) - len(one.lstrip())])
+        tabs = (
+            at
+            for at, line_text in enumerate(lines[: line + 2])
+            if "\t" in line_text[: len(line_text) - len(line_text.lstrip())]
+        )
         tab = next((at for at in tabs if at >= line - 1), None)
         if tab is not None:
             column, fix = lines[tab].index("\t"), "replace the tabs by spaces in your editor."
             self._fail(tab, column, "a tab stands in the indentation.", "spaces; YAML has no tabs.", fix)
         problem = error.problem or "this is not YAML"
-        fix = next((fix for known, fix in _FIXES.items() if known in problem), "compare with the lines above it.")
+        fix = next((fix for phrase, fix in _FIXES.items() if phrase in problem), "compare with the lines above it.")
         opened = ""
         if error.context and error.context_mark and error.context_mark.line != line:
             opened = f", {error.context} that begins in line {error.context_mark.line + 1}"
         self._fail(line, column, f"{problem}{opened}.", "YAML.", fix)
 
     def _fail_large(self, line: int, column: int, deep: bool) -> NoReturn:
-        what = f"the values are more than {MOST_NODES}, when each alias is replaced by what it stands for."
-        what = f"this is nested more than {DEEPEST} levels deep." if deep else what
+        problem = f"the values are more than {MOST_NODES}, when each alias is replaced by what it stands for."
+        problem = f"this is nested more than {DEEPEST} levels deep." if deep else problem
         expected = f"at most {MOST_NODES} values in {DEEPEST} levels."
-        self._fail(line, column, what, expected, "a configuration holds settings; put data in a file of its own.")
+        self._fail(line, column, problem, expected, "a configuration holds settings; put data in a file of its own.")
 
     def _fail_tag(self, line: int, column: int, tag: str) -> NoReturn:
         shown = tag.replace("tag:yaml.org,2002:", "!!")
         if "python" in tag:
-            what = f"the tag {shown} would run Python code when the file is read, and is refused."
+            problem = f"the tag {shown} would run Python code when the file is read, and is refused."
         else:
-            what = f"the tag {shown} is unknown: it would build an object when the file is read, and is refused."
+            problem = f"the tag {shown} is unknown: it would build an object when the file is read, and is refused."
         fix = "build objects with `class_path:` and `init_args:`, or delete the tag."
-        self._fail(line, column, what, "plain values: text, numbers, true, false, null, lists and mappings.", fix)
+        self._fail(line, column, problem, "plain values: text, numbers, true, false, null, lists and mappings.", fix)
 
 
 def _position(node: yaml.Node) -> tuple[int, int]:

@@ -34,7 +34,7 @@ def loader(text: str) -> Any:
     A text that YAML would read as keys without values (``{a, b}``, ``word:``) stays the text, as with its own loader.
     """
     value = load(text)
-    if isinstance(value, dict) and value and all(one is None for one in value.values()):
+    if isinstance(value, dict) and value and all(entry is None for entry in value.values()):
         words = set(text.strip(" {}").replace(" ", "").split(","))
         if words == set(value) or (len(value) == 1 and text.strip() == f"{next(iter(value))}:"):
             return text
@@ -65,7 +65,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
     try:
         data = file.read_bytes()
     except FileNotFoundError:
-        beside = {one.stem: str(one) for one in _files_in(file.parent)}
+        beside = {file_path.stem: str(file_path) for file_path in _files_in(file.parent)}
         near = beside.get(closest(file.stem, beside))
         raise ConfigError(
             f"The configuration {os.fspath(path)!r} does not exist.{f' Did you mean {near!r}?' if near else ''}",
@@ -87,7 +87,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
 
 def _files_in(folder: Path) -> list[Path]:
     try:
-        return sorted(one for one in folder.iterdir() if one.suffix in (".yaml", ".yml", ".json"))
+        return sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml", ".json"))
     except OSError:
         return []
 
@@ -164,7 +164,7 @@ class Sources:
         named = [
             entry.place for entry in entries.values() if isinstance(entry.value, str) and repr(entry.value) in text
         ]
-        keys = [one.place for key, one in entries.items() if repr(key.rpartition(".")[2]) in text]
+        keys = [entry.place for key, entry in entries.items() if repr(key.rpartition(".")[2]) in text]
         return next(iter([*named, *keys]), self._latest.name)
 
     def check_groups(self, groups: Iterable[str]) -> None:
@@ -195,25 +195,25 @@ class Sources:
         """Return the keys that two files set to different values, with both, in the order of the later files."""
         differing: list[str] = []
         for index, document in enumerate(self.documents):
-            known: list[str] = []
+            shown_keys: list[str] = []
             for key, now in document.entries.items():
                 before = self._entry(key, self.documents[:index])
                 both_groups = before is not None and isinstance(before.value, dict) and isinstance(now.value, dict)
-                if before is None or both_groups or before.value == now.value or key.startswith(tuple(known)):
+                if before is None or both_groups or before.value == now.value or key.startswith(tuple(shown_keys)):
                     continue
-                known.append(f"{key}.")
+                shown_keys.append(f"{key}.")
                 differing.append(f"{key}: {now.value!r} ({now.place}) instead of {before.value!r} ({before.place})")
         return differing
 
     def _entry(self, key: str, documents: list[Document]) -> Entry | None:
         """Return a key of the last of several files that has it."""
-        found = ((document, self._name_in(document, key)) for document in reversed(documents))
-        return next((document.entries[name] for document, name in found if name), None)
+        matches = ((document, self._name_in(document, key)) for document in reversed(documents))
+        return next((document.entries[name] for document, name in matches if name), None)
 
     def _name_in(self, document: Document, key: str) -> str:
         """Return how `key` is spelt in one file, or an empty string when it is not there."""
         verb, _, rest = key.partition(".")
         below_verb = verb in self.verbs and rest
         keys = [key, rest] if below_verb else [key, *(f"{verb}.{key}" for verb in self.verbs)]
-        added = [f"{one}+" for one in keys]  # to a list
-        return next((one for one in [*keys, *added] if one in document.entries), "")
+        added = [f"{base_key}+" for base_key in keys]  # to a list
+        return next((candidate for candidate in [*keys, *added] if candidate in document.entries), "")

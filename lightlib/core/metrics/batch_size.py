@@ -125,10 +125,10 @@ def possible_sizes(batch: Any) -> Sizes:
         return _of_record(list(_fields(batch)))
     if not batch:
         return _only("entries", 0)
-    own = [size for size in map(_own_size, batch) if size is not None]
-    if len(own) == len(batch):
-        return _of_tensors(batch, own)
-    if not own and _are_samples(batch):
+    entry_sizes = [size for size in map(_own_size, batch) if size is not None]
+    if len(entry_sizes) == len(batch):
+        return _of_tensors(batch, entry_sizes)
+    if not entry_sizes and _are_samples(batch):
         return _of_samples(batch)
     if all(map(_is_scalar, batch)):
         return Sizes({"sample": 1, "entries": len(batch)}, "sample")  # of several numbers, or one number each
@@ -166,12 +166,12 @@ def _of_samples(batch: Sequence[Any]) -> Sizes:
 
 def _of_record(fields: Sequence[Any], entries: int | None = None) -> Sizes:
     """Return the sizes of a mapping, an object, or a sequence of `entries` different values."""
-    own = [size for size in map(_own_size, fields) if size is not None]
+    field_sizes = [size for size in map(_own_size, fields) if size is not None]
     lists = [value for value in fields if _is_plain_sequence(value) and value]
     lengths = _numbered("list", [len(value) for value in lists])
-    if own:
-        tensors = _numbered("tensor", own)
-        lengths = lengths if {*own} != {*lengths.values()} else {}
+    if field_sizes:
+        tensors = _numbered("tensor", field_sizes)
+        lengths = lengths if {*field_sizes} != {*lengths.values()} else {}
         return Sizes(tensors | lengths, next(iter(tensors)), certain=len(tensors) == 1)
     if lists:
         return _of_lists(lists, lengths, entries)
@@ -239,9 +239,9 @@ def _attribute(value: Any, name: str) -> Any:
 
 def _fields(value: Any) -> Iterable[Any]:
     """Return the direct children of a container, and the attributes of any other object."""
-    found = list(children(value))
-    if found or isinstance(value, (list, tuple, Mapping, nn.Module, type)):
-        return found
+    fields = list(children(value))
+    if fields or isinstance(value, (list, tuple, Mapping, nn.Module, type)):
+        return fields
     return list(vars(value).values()) if hasattr(value, "__dict__") else []
 
 
@@ -255,14 +255,14 @@ def _common_size(data: Any) -> int | None:
     return common
 
 
-def _sizes_in(data: Any, seen: set[int]) -> Iterator[int]:
+def _sizes_in(data: Any, ids: set[int]) -> Iterator[int]:
     for value in _fields(data):
         size = _own_size(value)
         if size is not None:
             yield size
-        elif not _is_scalar(value) and id(value) not in seen:
-            seen.add(id(value))  # an object may refer to itself
-            yield from _sizes_in(value, seen)
+        elif not _is_scalar(value) and id(value) not in ids:
+            ids.add(id(value))  # an object may refer to itself
+            yield from _sizes_in(value, ids)
 
 
 def _is_plain_sequence(value: Any) -> bool:

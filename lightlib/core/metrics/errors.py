@@ -91,9 +91,9 @@ def metric_of(name: str, known: Any, value: Any, fresh: bool, several: bool) -> 
     """
     if fresh and is_metric(value):
         return value
-    given = f"another {type(value).__name__} object" if is_metric(value) else f"{value!r:.60}"
+    description = f"another {type(value).__name__} object" if is_metric(value) else f"{value!r:.60}"
     raise LoggingError(
-        f"self.log({name!r}, …) got {given}, but a {type(known).__name__} earlier in this epoch.",
+        f"self.log({name!r}, …) got {description}, but a {type(known).__name__} earlier in this epoch.",
         expected="the same metric object each time.",
         fix="leave out add_dataloader_idx=False, or log one metric object with all loaders."
         if several

@@ -132,9 +132,9 @@ def _lists(metric: Any) -> dict[str, Any]:
 def _fill_lists(metric: Any, described: list[dict[str, Any]]) -> None:
     """Add empty tensors, shaped as on other processes, to the list states of a torchmetric not updated here."""
     for name, state in metric.metric_state.items():
-        known = next((lists[name] for lists in described if name in lists), None)
-        if isinstance(state, list) and not state and known is not None:
-            dtype, shape = known
+        template = next((lists[name] for lists in described if name in lists), None)
+        if isinstance(state, list) and not state and template is not None:
+            dtype, shape = template
             state.append(torch.empty((0, *shape), dtype=dtype, device=metric.device))
 
 

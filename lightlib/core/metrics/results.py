@@ -145,10 +145,10 @@ class Results:
                 slot.last = self.reduce_value(slot.last, slot.reduction)
 
     def _declare(
-        self, name: str, value: Any, arguments: tuple[Any, ...], known: Slot | None, attribute: str | None
+        self, name: str, value: Any, arguments: tuple[Any, ...], declared: Slot | None, attribute: str | None
     ) -> Slot:
-        if known is not None and known.arguments is not None:
-            raise changed_arguments(name, self.scope.hook, known.arguments, arguments)
+        if declared is not None and declared.arguments is not None:
+            raise changed_arguments(name, self.scope.hook, declared.arguments, arguments)
         check_flags(name, arguments)
         on_step, on_epoch = self._when(name, arguments)
         table = self.table
@@ -180,9 +180,14 @@ class Results:
                 raise shared_metric(name, slot.attribute, self._homes[slot.attribute], home)
         else:
             check_kind(name, value)
-        if known is not None:  # from a checkpoint: this is the first call since the resume
-            slot.total, slot.weight, slot.last, slot.count = known.total, known.weight, known.last, known.count
-            slot.is_double = known.is_double
+        if declared is not None:  # from a checkpoint: this is the first call since the resume
+            slot.total, slot.weight, slot.last, slot.count = (
+                declared.total,
+                declared.weight,
+                declared.last,
+                declared.count,
+            )
+            slot.is_double = declared.is_double
         self._warn_if_it_is_replaced(name, slot)
         if logger is True and not self._has_loggers:
             warn_of_no_logger(name)

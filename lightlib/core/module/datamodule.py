@@ -116,10 +116,10 @@ class DataModule(DataHooks, HyperparametersMixin):
         for_evaluation = _loader_arguments("eval_kwargs", eval_kwargs)
         limits = _limits(limit_samples)
         _check_workers(num_workers)
-        given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
-        given = {stage: data_set_of(data, stage) if is_arrays(data) else data for stage, data in given.items()}
+        by_stage = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
+        by_stage = {stage: data_set_of(data, stage) if is_arrays(data) else data for stage, data in by_stage.items()}
         if validation_split is not None:
-            given["train"], given["val"] = _split(given["train"], given["val"], validation_split)
+            by_stage["train"], by_stage["val"] = _split(by_stage["train"], by_stage["val"], validation_split)
 
         def loaders(datasets: Any, stage: str) -> Any:
             if isinstance(datasets, Mapping):
@@ -127,16 +127,16 @@ class DataModule(DataHooks, HyperparametersMixin):
             if isinstance(datasets, Sequence) and not isinstance(datasets, Dataset):
                 return [loaders(dataset, stage) for dataset in datasets]
             training = stage == "train"
-            own = for_training if training else for_evaluation
+            options = for_training if training else for_evaluation
             if limits[stage] is not None:
                 datasets = samplers.limit_samples(datasets, limits[stage])
             workers = _workers_per_process(datamodule) if num_workers == "auto" else num_workers
             arguments: dict[str, Any] = {"num_workers": workers, "pin_memory": False, "collate_fn": collate_fn}
-            if own.get("batch_sampler") is None:
+            if options.get("batch_sampler") is None:
                 arguments["batch_size"] = batch_size
-                orders = own.get("sampler") is not None or isinstance(datasets, IterableDataset)
+                orders = options.get("sampler") is not None or isinstance(datasets, IterableDataset)
                 arguments["shuffle"] = training and not orders
-            arguments.update(own)
+            arguments.update(options)
             if arguments["pin_memory"] == "auto":
                 arguments["pin_memory"] = torch.cuda.is_available()
             return DataLoader(datasets, **arguments)
@@ -149,7 +149,7 @@ class DataModule(DataHooks, HyperparametersMixin):
         if collate_fn is not None and (takes_all or "collate_fn" in names):
             passed["collate_fn"] = collate_fn
         datamodule = cls(**passed, **init_kwargs)
-        for stage, datasets in given.items():
+        for stage, datasets in by_stage.items():
             if datasets is not None:
                 name = f"{stage}_dataloader"
                 setattr(datamodule, name, lambda datasets=datasets, stage=stage: loaders(datasets, stage))
@@ -174,9 +174,9 @@ def _split(train: Any, val: Any, share: Any) -> list[Any]:
     check_number(owner, "validation_split", share, above=0, example=0.2)
     kind = (Sequence, Mapping, IterableDataset)
     if val is not None or train is None or (isinstance(train, kind) and not isinstance(train, Dataset)):
-        given = "a val_dataset" if val is not None else f"train_dataset={shown(train)}"
+        conflict = "a val_dataset" if val is not None else f"train_dataset={shown(train)}"
         raise MisconfigurationException(
-            f"{owner} got validation_split={share!r} and {given}.",
+            f"{owner} got validation_split={share!r} and {conflict}.",
             expected="one training data set with a length, and no validation data.",
             fix=fix,
         )
@@ -191,20 +191,20 @@ def _split(train: Any, val: Any, share: Any) -> list[Any]:
     return random_split(train, [size - num, num], torch.Generator().manual_seed(0))
 
 
-def _limits(given: Any) -> dict[str, Any]:
+def _limits(limits: Any) -> dict[str, Any]:
     """Return the limit of each stage; None is no limit."""
-    if not isinstance(given, Mapping):
-        return dict.fromkeys(_STAGES, given)
-    for stage in given:
+    if not isinstance(limits, Mapping):
+        return dict.fromkeys(_STAGES, limits)
+    for stage in limits:
         if stage not in _STAGES:
             raise UnknownNameError("stage in limit_samples of DataModule.from_datasets", stage, _STAGES)
-    return {stage: given.get(stage) for stage in _STAGES}
+    return {stage: limits.get(stage) for stage in _STAGES}
 
 
-def _check_workers(given: Any) -> None:
-    if isinstance(given, str) and given != "auto":
+def _check_workers(num_workers: Any) -> None:
+    if isinstance(num_workers, str) and num_workers != "auto":
         raise MisconfigurationException(
-            f"num_workers of DataModule.from_datasets is {given!r}.{nearest(given, ['auto'])}",
+            f"num_workers of DataModule.from_datasets is {num_workers!r}.{nearest(num_workers, ['auto'])}",
             expected="an int >= 0, or 'auto'.",
             fix="DataModule.from_datasets(train, num_workers='auto')",
         )
@@ -217,14 +217,14 @@ def _workers_per_process(datamodule: DataModule) -> int:
     return max(1, cores // (1 if strategy is None else strategy.environment.local_size))
 
 
-def _loader_arguments(name: str, given: Any) -> dict[str, Any]:
+def _loader_arguments(name: str, arguments: Any) -> dict[str, Any]:
     """Return the further arguments of DataLoaders, checked by their names."""
-    if given is None:
+    if arguments is None:
         return {}
     expected = "a dict of arguments of torch.utils.data.DataLoader, or None"
-    check_type("DataModule.from_datasets", name, given, Mapping, expected, '{"drop_last": True}')
-    known = set(inspect.signature(DataLoader.__init__).parameters) - {"self", "dataset"}
-    for key in given:
-        if key not in known:
-            raise UnknownNameError(f"argument of a DataLoader in {name}", key, known)
-    return dict(given)
+    check_type("DataModule.from_datasets", name, arguments, Mapping, expected, '{"drop_last": True}')
+    parameters = set(inspect.signature(DataLoader.__init__).parameters) - {"self", "dataset"}
+    for key in arguments:
+        if key not in parameters:
+            raise UnknownNameError(f"argument of a DataLoader in {name}", key, parameters)
+    return dict(arguments)

@@ -62,9 +62,9 @@ def _refuse_sharded(module: Module, name: str) -> None:
 
 
 def _sample(
-    module: Module, given: Any, name: str, argument: str = "input_sample"
+    module: Module, example: Any, name: str, argument: str = "input_sample"
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    sample = module.example_input_array if given is None else given
+    sample = module.example_input_array if example is None else example
     if sample is None:
         raise MisconfigurationException(
             f"{type(module).__name__}.{name} has no input to trace with.",

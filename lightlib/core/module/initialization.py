@@ -125,8 +125,8 @@ def init_weights(module: nn.Module, rules: Mapping[str, Any] | Sequence[Mapping[
             raise ArgumentTypeError(
                 f"A rule of init_weights is {shown(rule)}.", expected="a dict with 'type'.", fix=_FIX
             )
-        for one in _expanded(rule):
-            _apply(module, one)
+        for override in _expanded(rule):
+            _apply(module, override)
 
 
 def _expanded(rule: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -135,15 +135,19 @@ def _expanded(rule: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     overrides = rule.get("override")
     if overrides is None or "layer" in base or "name" in base:
         yield dict(base)
-    for one in [overrides] if isinstance(overrides, Mapping) else overrides or ():
-        if not isinstance(one, Mapping) or "name" not in one or (len(one) > 1 and "type" not in one):
+    for override in [overrides] if isinstance(overrides, Mapping) else overrides or ():
+        if (
+            not isinstance(override, Mapping)
+            or "name" not in override
+            or (len(override) > 1 and "type" not in override)
+        ):
             raise MisconfigurationException(
-                f"A rule of init_weights has override={one!r}.",
+                f"A rule of init_weights has override={override!r}.",
                 expected="a dict with 'name', and with 'type' if it has options of its own.",
                 fix='"override": {"type": "normal", "std": 0.01, "name": "head"}',
             )
         shared = {key: value for key, value in base.items() if key not in ("layer", "name")}
-        yield dict(one) if len(one) > 1 else {**shared, **one}
+        yield dict(override) if len(override) > 1 else {**shared, **override}
 
 
 def _apply(module: nn.Module, options: dict[str, Any]) -> None:
@@ -161,10 +165,12 @@ def _apply(module: nn.Module, options: dict[str, Any]) -> None:
 
 def _bias(options: dict[str, Any]) -> float | None:
     """Remove the value of the biases from the options, and return it."""
-    for one, other in (("bias", "bias_prob"), ("value", "val")):
-        if one in options and other in options:
+    for option, other in (("bias", "bias_prob"), ("value", "val")):
+        if option in options and other in options:
             raise MisconfigurationException(
-                f"A rule of init_weights has both {one!r} and {other!r}.", expected="one of them.", fix="leave one out."
+                f"A rule of init_weights has both {option!r} and {other!r}.",
+                expected="one of them.",
+                fix="leave one out.",
             )
     probability = options.pop("bias_prob", None)
     if probability is None:
@@ -212,14 +218,14 @@ def _checked(options: Mapping[str, Any], function: Callable[..., Any], skipped: 
         return dict(options)
     unknown = [name for name in options if name not in names]
     if unknown:
-        known = (
+        allowed = (
             ["type", "layer", "name", "bias", "bias_prob", "override", *names]
             if kind != _PRETRAINED
             else ["type", *names]
         )
         raise MisconfigurationException(
-            f"A rule of init_weights for {kind!r} has the option {unknown[0]!r}.{nearest(unknown[0], known)}",
-            expected=f"options among {', '.join(map(repr, known))}.",
+            f"A rule of init_weights for {kind!r} has the option {unknown[0]!r}.{nearest(unknown[0], allowed)}",
+            expected=f"options among {', '.join(map(repr, allowed))}.",
             fix=_FIX,
         )
     return dict(options)
@@ -230,24 +236,24 @@ def _matching(module: nn.Module, classes: Any, names: Any) -> Iterator[nn.Module
     layers = [
         (name, part) for name, part in module.named_modules() if any(True for _ in part.parameters(recurse=False))
     ]
-    found = [part for name, part in layers if _is_one(part, kinds) and _is_named(name, patterns)]
-    if not found:
-        known = {type(part).__name__ for _, part in layers} if kinds is not None else {name for name, _ in layers}
-        wanted = next(iter(kinds if kinds is not None else patterns or []), "")
-        given = getattr(wanted, "__name__", str(wanted))
+    matches = [part for name, part in layers if _is_one(part, kinds) and _is_named(name, patterns)]
+    if not matches:
+        candidates = {type(part).__name__ for _, part in layers} if kinds is not None else {name for name, _ in layers}
+        pattern = next(iter(kinds if kinds is not None else patterns or []), "")
+        name_of_pattern = getattr(pattern, "__name__", str(pattern))
         raise MisconfigurationException(
             f"A rule of init_weights with layer={classes!r} and name={names!r} matches no layer of "
-            f"{type(module).__name__}.{nearest(given, known)}",
-            expected=f"layers with parameters; there are {', '.join(sorted(known)) or 'none'}.",
+            f"{type(module).__name__}.{nearest(name_of_pattern, candidates)}",
+            expected=f"layers with parameters; there are {', '.join(sorted(candidates)) or 'none'}.",
             fix="correct it, or call init_weights after the layers exist.",
         )
-    return iter(found)
+    return iter(matches)
 
 
-def _listed(given: Any) -> list[Any] | None:
-    if given is None:
+def _listed(argument: Any) -> list[Any] | None:
+    if argument is None:
         return None
-    return list(given) if isinstance(given, (list, tuple)) else [given]
+    return list(argument) if isinstance(argument, (list, tuple)) else [argument]
 
 
 def _is_one(part: nn.Module, kinds: list[Any] | None) -> bool:

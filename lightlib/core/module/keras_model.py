@@ -56,8 +56,8 @@ def in_torchs_order(loss: Any) -> Callable[..., Any] | None:
         >>> in_torchs_order(difference)(1.0, 3.0)
         2.0
     """
-    found = _parameters(loss).keys() | _parameters(getattr(loss, "call", None)).keys()
-    return partial(_reordered, loss) if {"y_true", "y_pred"} <= found else None
+    parameters = _parameters(loss).keys() | _parameters(getattr(loss, "call", None)).keys()
+    return partial(_reordered, loss) if {"y_true", "y_pred"} <= parameters else None
 
 
 def _reordered(loss: Callable[..., Any], predictions: Any, targets: Any, *weights: Any) -> Any:

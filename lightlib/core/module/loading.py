@@ -222,11 +222,11 @@ def _with_entries(container: Any, saved: dict[str, Any], entries: dict[str, Any]
     return changed
 
 
-def _classes_of_command_line(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str] | None:
+def _classes_of_command_line(saved: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str] | None:
     """Return the hyperparameters that LightningCLI would build as classes; None if it did not save them."""
     if saved.get("_instantiator") not in registry.names("instantiators"):
         return None
-    return [name for name, value in saved.items() if name not in given and _names_a_class(value)]
+    return [name for name, value in saved.items() if name not in arguments and _names_a_class(value)]
 
 
 def _names_a_class(value: Any) -> bool:
@@ -235,22 +235,24 @@ def _names_a_class(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(map(_names_a_class, value))
 
 
-def _not_buildable(cls: type, saved: Mapping[str, Any], given: Mapping[str, Any], error: TypeError) -> CheckpointError:
+def _not_buildable(
+    cls: type, saved: Mapping[str, Any], arguments: Mapping[str, Any], error: TypeError
+) -> CheckpointError:
     signature = inspect.signature(cls)
-    unknown = next((name for name in given if name not in signature.parameters), None)
+    unknown = next((name for name in arguments if name not in signature.parameters), None)
     plain = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    needed = [p.name for p in plain if p.default is p.empty and p.name not in given]
+    needed = [p.name for p in plain if p.default is p.empty and p.name not in arguments]
     if unknown is not None:
-        what = f"{cls.__name__} has no argument {unknown!r}.{nearest(unknown, signature.parameters)}"
+        problem = f"{cls.__name__} has no argument {unknown!r}.{nearest(unknown, signature.parameters)}"
         fix = f"{cls.__name__}.load_from_checkpoint(path) with arguments of {cls.__name__} only."
     else:
-        held = f"the hyperparameters {', '.join(map(repr, saved))}" if saved else "no hyperparameters"
-        what = f"{cls.__name__} cannot be built from the checkpoint: {error}. It holds {held}."
+        content = f"the hyperparameters {', '.join(map(repr, saved))}" if saved else "no hyperparameters"
+        problem = f"{cls.__name__} cannot be built from the checkpoint: {error}. It holds {content}."
         fix = (
             f"{cls.__name__}.load_from_checkpoint(path, {', '.join(f'{name}=…' for name in needed)}), or call "
             "self.save_hyperparameters() in __init__ before training."
         )
-    return CheckpointError(what, expected=f"the arguments of {cls.__name__}{signature}.", fix=fix)
+    return CheckpointError(problem, expected=f"the arguments of {cls.__name__}{signature}.", fix=fix)
 
 
 def _hparams_of(path: str | Path) -> dict[str, Any]:

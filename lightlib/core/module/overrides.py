@@ -16,8 +16,8 @@ def overrides(instance: object, base: type, name: str) -> bool:
     """
     attributes: dict[str, Any] = getattr(instance, "__dict__", {})
     if name in attributes:
-        given = attributes[name]
-        return given is not None and getattr(given, "__func__", given) is not getattr(base, name, None)
+        attribute = attributes[name]
+        return attribute is not None and getattr(attribute, "__func__", attribute) is not getattr(base, name, None)
     method = getattr(type(instance), name, None)
     return method is not None and method is not getattr(base, name, None)
 

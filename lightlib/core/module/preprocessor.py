@@ -56,33 +56,35 @@ def preprocessed(module: PreprocessorMixin, batch: Any, dataloader_idx: int) -> 
     return batch if module.preprocessor is None else module.preprocessor(batch)
 
 
-def _preprocessor(given: Any, where: str) -> nn.Module:
-    if isinstance(given, Mapping):
-        given = _built(given, where)
-    if not isinstance(given, nn.Module):
-        a_class = isinstance(given, type)
+def _preprocessor(argument: Any, where: str) -> nn.Module:
+    if isinstance(argument, Mapping):
+        argument = _built(argument, where)
+    if not isinstance(argument, nn.Module):
+        a_class = isinstance(argument, type)
         raise ArgumentTypeError(
-            f"{where} is {shown(given)}.",
+            f"{where} is {shown(argument)}.",
             expected="an instance of torch.nn.Module that returns the batch, a dict with its class_path, or None.",
-            fix=f"pass an instance: {given.__name__}()" if a_class else "write a torch.nn.Module with a forward.",
+            fix=f"pass an instance: {argument.__name__}()" if a_class else "write a torch.nn.Module with a forward.",
         )
-    trained = [name for name, parameter in given.named_parameters() if parameter.requires_grad]
+    trained = [name for name, parameter in argument.named_parameters() if parameter.requires_grad]
     if trained:
         raise MisconfigurationException(
             f"{where} has the trained parameters {', '.join(map(repr, trained))}.",
             expected="buffers and frozen parameters: it runs before the step, outside of the strategy's wrapper.",
             fix="make them part of the model, or preprocessor.requires_grad_(False).",
         )
-    return given
+    return argument
 
 
 def _built(config: Mapping[str, Any], where: str) -> Any:
     unknown = next((key for key in config if key not in _KEYS), None)
     path = config.get("class_path")
     if unknown is not None or not isinstance(path, str):
-        what = f"the key {unknown!r}.{nearest(str(unknown), _KEYS)}" if unknown is not None else f"class_path={path!r}."
+        problem = (
+            f"the key {unknown!r}.{nearest(str(unknown), _KEYS)}" if unknown is not None else f"class_path={path!r}."
+        )
         raise MisconfigurationException(
-            f"{where} is a dict with {what}",
+            f"{where} is a dict with {problem}",
             expected="class_path, the import path of a torch.nn.Module, and init_args, its arguments.",
             fix='{"class_path": "my_package.Normalize", "init_args": {"mean": 0.5}}',
         )

@@ -49,8 +49,8 @@ class LoadedWeights:
         lines += [f"  left in the file ({len(self.left)}): {few(self.left)}"] if self.left else []
         others = [name for name in self.new if name not in self.shapes]
         lines += [f"  not in the file ({len(others)}): {few(others)}"] if others else []
-        for name, (file, own) in self.shapes.items():
-            lines.append(f"  of another shape: {name!r}, {file} in the file, {own} in the module")
+        for name, (file, expected) in self.shapes.items():
+            lines.append(f"  of another shape: {name!r}, {file} in the file, {expected} in the module")
         return "\n".join(lines)
 
 
@@ -94,31 +94,33 @@ def load_weights(
           not in the file (2): '1.weight', '1.bias'
     """
     named, patterns = _checked(strict, rename, ignore)
-    own = module.state_dict()
-    if any(value.is_meta for value in own.values() if isinstance(value, Tensor)):
+    module_state = module.state_dict()
+    if any(value.is_meta for value in module_state.values() if isinstance(value, Tensor)):
         raise MisconfigurationException(
             f"load_weights got {type(module).__name__}, which is built without memory.",
             expected="a module with memory.",
             fix='trainer.fit(module, ckpt_path=path, resume="weights"), which each process reads for its shard.',
         )
     content = {"state_dict": source} if isinstance(source, Mapping) else formats.read_weights(source)
-    complete(content, lambda: own)
+    complete(content, lambda: module_state)
     state: Mapping[str, Any] = content["state_dict"]
     names = _renamed(state, named)
-    _check_patterns(patterns, [*names.values(), *own])
-    ignored = {name for name in {*names.values(), *own} if any(fnmatchcase(name, one) for one in patterns)}
-    wanted = {new: old for old, new in names.items() if new in own and new not in ignored}
-    sizes = {new: (_size(state[old]), _size(own[new])) for new, old in wanted.items()}
+    _check_patterns(patterns, [*names.values(), *module_state])
+    ignored = {
+        name for name in {*names.values(), *module_state} if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    old_names = {new: old for old, new in names.items() if new in module_state and new not in ignored}
+    sizes = {new: (_size(state[old]), _size(module_state[new])) for new, old in old_names.items()}
     shapes = {name: pair for name, pair in sizes.items() if pair[0] != pair[1]}
-    loaded = [name for name in own if name in wanted and name not in shapes]
+    loaded = [name for name in module_state if name in old_names and name not in shapes]
     result = LoadedWeights(
         tuple(loaded),
         tuple(old for old, new in names.items() if new not in loaded),
-        tuple(name for name in own if name not in loaded),
+        tuple(name for name in module_state if name not in loaded),
         shapes,
     )
     _refuse(result, strict, ignored, names, module)
-    module.load_state_dict({name: state[wanted[name]] for name in loaded}, strict=False)
+    module.load_state_dict({name: state[old_names[name]] for name in loaded}, strict=False)
     if verbose:
         report.info(f"load_weights: {result}")
     return result
@@ -130,10 +132,12 @@ def _checked(strict: object, rename: object, ignore: object) -> tuple[dict[str, 
     check_type("load_weights", "rename", rename, Mapping | None, "a dict of patterns", fix=_FIX)
     named: Mapping[Any, Any] = rename or {}  # type: ignore[assignment]  # checked
     patterns: Any = [ignore] if isinstance(ignore, str) else ignore
-    is_list = isinstance(patterns, Sequence) and all(isinstance(one, str) for one in patterns)
-    if not is_list or not all(isinstance(one, str) for pair in named.items() for one in pair):
-        given = f"rename={shown(rename)}" if is_list else f"ignore={shown(ignore)}"
-        raise ArgumentTypeError(f"load_weights got {given}.", expected="patterns of names, which are text.", fix=_FIX)
+    is_list = isinstance(patterns, Sequence) and all(isinstance(pattern, str) for pattern in patterns)
+    if not is_list or not all(isinstance(name, str) for pair in named.items() for name in pair):
+        argument = f"rename={shown(rename)}" if is_list else f"ignore={shown(ignore)}"
+        raise ArgumentTypeError(
+            f"load_weights got {argument}.", expected="patterns of names, which are text.", fix=_FIX
+        )
     for old, new in named.items():
         if new.count("*") > old.count("*"):
             raise MisconfigurationException(

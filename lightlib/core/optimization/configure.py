@@ -93,9 +93,9 @@ def _number_of(plan: Plan, eval_batches: Callable[[], float], name: str) -> floa
     return numbers[name]
 
 
-def _steps_differ(what: str, fix: str) -> MisconfigurationException:
+def _steps_differ(topic: str, fix: str) -> MisconfigurationException:
     return MisconfigurationException(
-        f"{what} needs the optimizer steps of an epoch, but they differ: a GradientAccumulationScheduler accumulates "
+        f"{topic} needs the optimizer steps of an epoch, but they differ: a GradientAccumulationScheduler accumulates "
         "another number of batches in later epochs.",
         expected="the same accumulation in all epochs, or a schedule by the steps of the entire run.",
         fix=fix,
@@ -151,15 +151,15 @@ class _LateValues:
         """Whether a scheduler has timm's methods, and the run calls them."""
         return self._counted and hasattr(scheduler, "step_update")
 
-    def _built(self, factory: Callable[..., Any], first: Any, what: str, fix: str) -> Any:
+    def _built(self, factory: Callable[..., Any], first: Any, noun: str, fix: str) -> Any:
         accepted = self._accepted(factory)
         try:
             inspect.signature(factory).bind(first, **accepted)
         except TypeError as error:
             raise ArgumentTypeError(
-                f"configure_optimizers gave {_shown(factory)} where {what} belongs; called with "
-                f"{'the parameters' if what.endswith('optimizer') else 'the optimizer'} alone: {error}.",
-                expected=f"{what}, or a factory that needs nothing else (functools.partial binds the rest).",
+                f"configure_optimizers gave {_shown(factory)} where {noun} belongs; called with "
+                f"{'the parameters' if noun.endswith('optimizer') else 'the optimizer'} alone: {error}.",
+                expected=f"{noun}, or a factory that needs nothing else (functools.partial binds the rest).",
                 fix=fix,
             ) from None
         except ValueError:  # a callable without a signature
@@ -207,8 +207,8 @@ def _parts(returned: Any, late: _LateValues) -> tuple[list[Optimizer], list[Sche
                 )
             schedulers = returned[1] if isinstance(returned[1], (list, tuple)) else [returned[1]]
             return optimizers, [
-                _config(given, optimizers[min(i, len(optimizers) - 1)], late, None)
-                for i, given in enumerate(schedulers)
+                _config(scheduler, optimizers[min(i, len(optimizers) - 1)], late, None)
+                for i, scheduler in enumerate(schedulers)
             ]
         return [late.optimizer(part) for part in returned], []
     return [late.optimizer(returned)], []
@@ -251,22 +251,22 @@ def _warn_of_frequency(group: Mapping[str, Any], module: Module) -> None:
     )
 
 
-def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | None) -> SchedulerConfig:
-    if not isinstance(given, Mapping):
-        given = {"scheduler": given}
+def _config(scheduler: Any, optimizer: Optimizer, late: _LateValues, monitor: str | None) -> SchedulerConfig:
+    if not isinstance(scheduler, Mapping):
+        scheduler = {"scheduler": scheduler}
     fix = "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}"
-    given = _known_keys("A scheduler's dict has", given, _KEYS, fix)
-    given = {**given, **interval_of(given)}
-    if given.get("convert_to_iter_based") is True:
+    scheduler = _known_keys("A scheduler's dict has", scheduler, _KEYS, fix)
+    scheduler = {**scheduler, **interval_of(scheduler)}
+    if scheduler.get("convert_to_iter_based") is True:
         if late.steps_differ:
             raise _steps_differ(
                 "'convert_to_iter_based': True", "leave it out, and give the lengths in optimizer steps."
             )
-        given = in_steps(given, late.values["steps_per_epoch"])
+        scheduler = in_steps(scheduler, late.values["steps_per_epoch"])
     config = SchedulerConfig(
-        **{**given, "scheduler": late.scheduler(given["scheduler"], optimizer, given.get("begin"))}
+        **{**scheduler, "scheduler": late.scheduler(scheduler["scheduler"], optimizer, scheduler.get("begin"))}
     )
-    unused = [key for key in ("reduce_on_plateau", "monitor", "strict") if key in given]
+    unused = [key for key in ("reduce_on_plateau", "monitor", "strict") if key in scheduler]
     if unused and not late.module.automatic_optimization:
         report.warn(
             f"The dict of {type(config.scheduler).__name__} has {', '.join(map(repr, unused))}, which nothing reads in "
@@ -302,19 +302,19 @@ def _keep_until_begin(scheduler: Any, optimizer: Optimizer, before: Sequence[Any
         group.update(lr=rate)
 
 
-def _known_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: str) -> Mapping[str, Any]:
+def _known_keys(where: str, config: Mapping[str, Any], keys: Sequence[str], fix: str) -> Mapping[str, Any]:
     """Return the entries with known keys; refuse unknown ones, and a dict without the first of `keys`."""
-    unknown = [key for key in given if key not in keys]
-    if unknown or keys[0] not in given:
+    unknown = [key for key in config if key not in keys]
+    if unknown or keys[0] not in config:
         near = nearest(str(unknown[0]), keys) if unknown else ""
-        what = f"the unknown key {unknown[0]!r}.{near}" if unknown else f"no key {keys[0]!r}."
+        problem = f"the unknown key {unknown[0]!r}.{near}" if unknown else f"no key {keys[0]!r}."
         error = MisconfigurationException(
-            f"{where} {what}", expected=f"keys among {', '.join(map(repr, keys))}.", fix=fix
+            f"{where} {problem}", expected=f"keys among {', '.join(map(repr, keys))}.", fix=fix
         )
-        if keys[0] not in given:
+        if keys[0] not in config:
             raise error
         leniency().tolerate(error, "it is ignored")
-    return {key: value for key, value in given.items() if key in keys}
+    return {key: value for key, value in config.items() if key in keys}
 
 
 def _check_optimizers(optimizers: Sequence[Optimizer], module: Module, empty: bool) -> None:
@@ -332,8 +332,8 @@ def _check_optimizers(optimizers: Sequence[Optimizer], module: Module, empty: bo
         )
     parameters = {id(parameter) for parameter in module.parameters()}
     for optimizer in optimizers:
-        held = [id(p) for group in optimizer.param_groups for p in group["params"]]
-        if parameters and not (empty and not held) and parameters.isdisjoint(held):
+        ids = [id(p) for group in optimizer.param_groups for p in group["params"]]
+        if parameters and not (empty and not ids) and parameters.isdisjoint(ids):
             report.warn(
                 f"{type(optimizer).__name__} of {name}.configure_optimizers holds no parameter of {name}, so it "
                 "will not train it.\n"
@@ -343,12 +343,12 @@ def _check_optimizers(optimizers: Sequence[Optimizer], module: Module, empty: bo
             )
 
 
-def _shown(given: Any) -> str:
-    if isinstance(given, type):
-        return f"the class {given.__name__}"
-    if isinstance(given, (list, tuple, Mapping)):
-        inside = ", ".join(type(part).__name__ for part in (given.values() if isinstance(given, Mapping) else given))
-        return f"a {type(given).__name__} of {inside or 'nothing'}"
-    if isinstance(given, Optimizer) or hasattr(given, "state_dict"):
-        return f"a {type(given).__name__}"
-    return f"the function {given.__name__}" if hasattr(given, "__name__") else shown(given)
+def _shown(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, (list, tuple, Mapping)):
+        inside = ", ".join(type(part).__name__ for part in (value.values() if isinstance(value, Mapping) else value))
+        return f"a {type(value).__name__} of {inside or 'nothing'}"
+    if isinstance(value, Optimizer) or hasattr(value, "state_dict"):
+        return f"a {type(value).__name__}"
+    return f"the function {value.__name__}" if hasattr(value, "__name__") else shown(value)

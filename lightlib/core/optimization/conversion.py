@@ -50,9 +50,9 @@ def in_steps(given: Mapping[str, Any], steps_per_epoch: float) -> dict[str, Any]
             fix="partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=10)",
         )
     if interval != "epoch" or steps_per_epoch == math.inf:
-        what = f"interval={interval!r}" if interval != "epoch" else "a loader without a length"
+        obstacle = f"interval={interval!r}" if interval != "epoch" else "a loader without a length"
         raise MisconfigurationException(
-            f"'convert_to_iter_based': True with {what}: {kind.__name__} cannot be converted from epochs to steps.",
+            f"'convert_to_iter_based': True with {obstacle}: {kind.__name__} cannot be converted from epochs to steps.",
             expected="a schedule in epochs, and a loader with a length.",
             fix="leave it out, and give the lengths in optimizer steps with 'interval': 'step'.",
         )

@@ -30,10 +30,10 @@ def closure_of(optimizer: Optimizer) -> str | None:
     optimizer may evaluate the loss again, or raise without a closure.
     """
     step = inspect.unwrap(type(optimizer).step)
-    given = [p for p in list(inspect.signature(step).parameters.values())[1:] if p.kind is not p.KEYWORD_ONLY]
-    if not given or given[0].kind is inspect.Parameter.VAR_KEYWORD:
+    parameters = [p for p in list(inspect.signature(step).parameters.values())[1:] if p.kind is not p.KEYWORD_ONLY]
+    if not parameters or parameters[0].kind is inspect.Parameter.VAR_KEYWORD:
         return None
-    if given[0].default is inspect.Parameter.empty and given[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+    if parameters[0].default is inspect.Parameter.empty and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
         return "needs"
     return None if step.__module__.split(".")[0] in ("torch", "lightlib") else "takes"
 

@@ -74,14 +74,14 @@ def warn_of_direction(config: SchedulerConfig, module: Module) -> None:
 
 
 def _check_types(config: SchedulerConfig, name: str) -> None:
-    given: list[tuple[str, Any, type, str, str]] = [
+    rows: list[tuple[str, Any, type, str, str]] = [
         ("monitor", config.monitor, str, "the name of a logged metric", "'val_loss'"),
         ("strict", config.strict, bool, "True or False", "False"),
         ("reduce_on_plateau", config.reduce_on_plateau, bool, "True or False", "True"),
         ("name", config.name, str, "a string", "'lr'"),
         ("convert_to_iter_based", config.convert_to_iter_based, bool, "True or False", "True"),
     ]
-    for key, value, kind, expected, example in given:
+    for key, value, kind, expected, example in rows:
         if value is not None and not isinstance(value, kind):
             raise ArgumentTypeError(
                 f"The scheduler {name} has {key}={value!r:.60} ({type(value).__name__}).",

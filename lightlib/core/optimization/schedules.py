@@ -180,15 +180,15 @@ class Schedules:
         if monitor in metrics:
             value = metrics[monitor]  # step values differ between processes, but all need the same learning rate
             return step(config.scheduler, self._mean(value) if config.interval == "step" else value)
-        known = ", ".join(map(repr, metrics)) or "none"
+        logged = ", ".join(map(repr, metrics)) or "none"
         message = f"The scheduler {type(config.scheduler).__name__} reads {monitor!r}, which was not logged"
         if config.strict:
             raise MisconfigurationException(
                 f"{message}.{nearest(monitor, metrics)}",
-                expected=f"a logged metric; logged so far: {known}.",
+                expected=f"a logged metric; logged so far: {logged}.",
                 fix=f'self.log("{config.monitor}", …) before the schedule steps, or "strict": False in its dict.',
             )
-        return report.warn(f"{message}; the learning rate does not change. Logged so far: {known}.")
+        return report.warn(f"{message}; the learning rate does not change. Logged so far: {logged}.")
 
     def use(self, scheduler: Any) -> list[SchedulerConfig]:
         """Step this scheduler once per epoch from now on, in place of the present ones, which are returned."""

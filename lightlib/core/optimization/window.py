@@ -234,13 +234,13 @@ def _loss_in(output: Mapping[str, Any]) -> Tensor:
 
 def _no_loss(output: Any) -> MisconfigurationException:
     if isinstance(output, Mapping):
-        given = f"a dict with the keys {sorted(map(str, output))}" + (
+        description = f"a dict with the keys {sorted(map(str, output))}" + (
             f" whose 'loss' is {output['loss']!r:.60}" if "loss" in output else ""
         )
     else:
-        given = f"{output!r:.80} ({type(output).__name__})"
+        description = f"{output!r:.80} ({type(output).__name__})"
     return MisconfigurationException(
-        f"training_step returned {given}.",
+        f"training_step returned {description}.",
         expected="the loss (a tensor with one element and a gradient), a dict with 'loss' or with several losses whose "
         "names contain 'loss', or None to skip the batch.",
         fix="return loss, or return {'loss': loss, …}.",
@@ -255,9 +255,9 @@ def _skipped_on_one() -> MisconfigurationException:
     )
 
 
-def _mixed(what: str) -> MisconfigurationException:
+def _mixed(outputs: str) -> MisconfigurationException:
     return MisconfigurationException(
-        f"training_step returned {what} within one accumulation window.",
+        f"training_step returned {outputs} within one accumulation window.",
         expected="every batch of a window with a weight, or none.",
         fix="return {'loss': sum, 'weight': n} from every step.",
     )
@@ -266,13 +266,13 @@ def _mixed(what: str) -> MisconfigurationException:
 def _check_weight(weight: Any) -> None:
     if isinstance(weight, Tensor):
         fits = weight.numel() == 1 and not weight.is_complex()
-        given = f"a tensor of shape {tuple(weight.shape)}" if fits or weight.numel() != 1 else "a complex number"
+        description = f"a tensor of shape {tuple(weight.shape)}" if fits or weight.numel() != 1 else "a complex number"
     else:
         fits = isinstance(weight, Real) and 0 <= float(weight) < math.inf
-        given = f"{weight!r:.60} ({type(weight).__name__})"
+        description = f"{weight!r:.60} ({type(weight).__name__})"
     if not fits:
         raise MisconfigurationException(
-            f"training_step returned a dict whose 'weight' is {given}.",
+            f"training_step returned a dict whose 'weight' is {description}.",
             expected="a finite number >= 0 or a tensor with one element: how many items the loss is the sum of.",
             fix="return {'loss': loss_sum, 'weight': number_of_tokens}",
         )

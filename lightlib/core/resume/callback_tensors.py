@@ -39,7 +39,7 @@ def callback_tensors(
         if first is not None:
             raise first
         gather = strategy.sharded_parameter_tensors if sharded else strategy.parameter_tensors
-        kinds = dict.fromkeys(kind for _, held in answers for kind in held)  # a stage of a pipeline may hold none
+        kinds = dict.fromkeys(kind for _, tensors in answers for kind in tensors)  # a stage of a pipeline may hold none
         if kinds:
             states[callback.state_key] = {kind: gather(state.get(kind, {})) for kind in kinds}
     return states
@@ -53,9 +53,9 @@ def restore_callback_tensors(
     content: Mapping[str, Any],
 ) -> None:
     """Give callbacks the tensors that a checkpoint holds for them, placed as the parameters of this process are."""
-    known = {callback.state_key: callback for callback in callbacks}
+    by_key = {callback.state_key: callback for callback in callbacks}
     for key, state in (lightlib_state(content).get("callback_tensors") or {}).items():
-        callback = known.get(key)
+        callback = by_key.get(key)
         if callback is None:
             if key not in content["callbacks"]:
                 report.warn(f"The checkpoint holds the tensors of a callback that this run does not have: {key}.")
@@ -101,18 +101,20 @@ def _checked(
     try:
         if not isinstance(state, Mapping):
             raise _no_mapping(callback, f"{type(callback).__name__}.sharded_state returned {shown(state)}.")
-        return {str(kind): _detached(callback, kind, held, parameters, module) for kind, held in state.items()}, None
+        return {
+            str(kind): _detached(callback, kind, tensors, parameters, module) for kind, tensors in state.items()
+        }, None
     except MisconfigurationException as error:
         return {}, error.with_traceback(None)
 
 
 def _detached(
-    callback: Callback, kind: object, held: object, parameters: Mapping[str, nn.Parameter], module: nn.Module
+    callback: Callback, kind: object, tensors: object, parameters: Mapping[str, nn.Parameter], module: nn.Module
 ) -> dict[str, Tensor]:
     returned = f"{type(callback).__name__}.sharded_state returned"
-    if not isinstance(kind, str) or not isinstance(held, Mapping):
-        raise _no_mapping(callback, f"{returned} {shown(held)} for {kind!r}.")
-    for name, value in held.items():
+    if not isinstance(kind, str) or not isinstance(tensors, Mapping):
+        raise _no_mapping(callback, f"{returned} {shown(tensors)} for {kind!r}.")
+    for name, value in tensors.items():
         if name not in parameters:
             raise MisconfigurationException(
                 f"{returned} {name!r} in {kind!r}, which is no parameter of {type(module).__name__} on this process."
@@ -122,16 +124,16 @@ def _detached(
             )
         if not isinstance(value, Tensor):
             raise _no_mapping(callback, f"{returned} {shown(value)} for {name!r} in {kind!r}.")
-        wanted, got = _placement(parameters[name]), _placement(value)
-        if wanted != got:
+        expected, got = _placement(parameters[name]), _placement(value)
+        if expected != got:
             raise MisconfigurationException(
                 f"{returned} a tensor for {name!r} in {kind!r} with {_described(got)}; the parameter has "
-                f"{_described(wanted)}.",
+                f"{_described(expected)}.",
                 expected="a tensor with the shape and the placement of the parameter.",
                 fix="make it from the parameter, torch.zeros_like(parameter) or parameter.detach().clone(); return "
                 "tensors of other shapes from state_dict.",
             )
-    return {name: value.detach() for name, value in held.items()}
+    return {name: value.detach() for name, value in tensors.items()}
 
 
 def _placement(tensor: Tensor) -> tuple[tuple[int, ...], Any]:
@@ -145,9 +147,9 @@ def _described(placement: tuple[tuple[int, ...], Any]) -> str:
     return f"shape {shape}" if where is None else f"shape {shape} as a DTensor ({', '.join(map(str, where[1]))})"
 
 
-def _no_mapping(callback: Callback, what: str) -> ArgumentTypeError:
+def _no_mapping(callback: Callback, problem: str) -> ArgumentTypeError:
     return ArgumentTypeError(
-        what,
+        problem,
         expected="tensors by parameter name, under a name of their own: {'average': {'net.weight': tensor}}.",
         fix=f"return {{'average': tensors}} from {type(callback).__name__}.sharded_state.",
     )

@@ -143,17 +143,19 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
             "  Fix: leave out save_weights_only, or add a second ModelCheckpoint(save_last=True) without it.",
             report.PossibleUserWarning,
         )
-    seen = list(seen_in(folders, trainer))
-    ordered = newest_first([one for one in seen if fn is not TrainerFn.FITTING or one.is_resumable])
-    for one, error in _damaged_before(ordered):
-        _warn_of_skipped(one.path, error)
-        ordered.remove(one)
-        if not ordered and not _leads_nowhere(one.path):
-            raise _all_skipped(one.path) from error
+    checkpoints = list(seen_in(folders, trainer))
+    ordered = newest_first(
+        [checkpoint for checkpoint in checkpoints if fn is not TrainerFn.FITTING or checkpoint.is_resumable]
+    )
+    for checkpoint, error in _damaged_before(ordered):
+        _warn_of_skipped(checkpoint.path, error)
+        ordered.remove(checkpoint)
+        if not ordered and not _leads_nowhere(checkpoint.path):
+            raise _all_skipped(checkpoint.path) from error
     if not ordered:
-        _say_nothing_found("auto", folders, [one for one in seen if not one.is_resumable])
+        _say_nothing_found("auto", folders, [checkpoint for checkpoint in checkpoints if not checkpoint.is_resumable])
         return Found(skips=True)
-    first, *rest = [Found(one.path, True, one.label, skips=True) for one in ordered]
+    first, *rest = [Found(checkpoint.path, True, checkpoint.label, skips=True) for checkpoint in ordered]
     _say_chosen(first)
     return replace(first, fallbacks=tuple(rest))
 
@@ -162,12 +164,14 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
     folders = folders_of(trainer)
     names = [getattr(callback, "CHECKPOINT_NAME_LAST", None) for callback in trainer.checkpoint_callbacks]
     prefixes = [name.partition("{")[0] for name in names if name is not None]
-    known = [str(getattr(callback, "last_model_path", "") or "") for callback in trainer.checkpoint_callbacks]
-    seen = [one for one in seen_in(folders, trainer) if one.is_last(prefixes)]
-    paths = {one.path for one in seen}
-    seen += [Seen(path) for path in dict.fromkeys(known) if path and path not in paths and filesystem.exists(path)]
-    resumable = [one for one in seen if one.is_resumable]
-    ordered = newest_first(resumable if resumable and fn is TrainerFn.FITTING else seen)
+    last_paths = [str(getattr(callback, "last_model_path", "") or "") for callback in trainer.checkpoint_callbacks]
+    checkpoints = [checkpoint for checkpoint in seen_in(folders, trainer) if checkpoint.is_last(prefixes)]
+    paths = {checkpoint.path for checkpoint in checkpoints}
+    checkpoints += [
+        Seen(path) for path in dict.fromkeys(last_paths) if path and path not in paths and filesystem.exists(path)
+    ]
+    resumable = [checkpoint for checkpoint in checkpoints if checkpoint.is_resumable]
+    ordered = newest_first(resumable if resumable and fn is TrainerFn.FITTING else checkpoints)
     if ordered:
         damaged = next(iter(_damaged_before(ordered)), None)
         chosen = ordered[0] if damaged is None else damaged[0]  # reading it raises the error
@@ -185,14 +189,14 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
     return Found(skips=fn is TrainerFn.FITTING)
 
 
-def _say_chosen(found: Found) -> None:
-    label = found.label
+def _say_chosen(checkpoint: Found) -> None:
+    label = checkpoint.label
     where = f" (epoch {label.epoch}, step {label.step})" if label is not None else ""
-    report.info(f"ckpt_path='auto': the newest checkpoint is {found.path!r}{where}.")
+    report.info(f"ckpt_path='auto': the newest checkpoint is {checkpoint.path!r}{where}.")
 
 
 def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[Seen] = ()) -> None:
-    what = "last checkpoint" if asked == "last" else "checkpoint"
+    missing = "last checkpoint" if asked == "last" else "checkpoint"
     where = f" in {few(folders)}" if folders else ""
     if weights:
         report.warn(
@@ -202,7 +206,7 @@ def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[See
             "fit(…, ckpt_path=path, resume='weights') trains on from such weights.",
         )
         return
-    report.info(f"ckpt_path={asked!r}: there is no {what}{where}, so the run begins from nothing.")
+    report.info(f"ckpt_path={asked!r}: there is no {missing}{where}, so the run begins from nothing.")
 
 
 def _best(trainer: Trainer) -> str:
@@ -212,34 +216,36 @@ def _best(trainer: Trainer) -> str:
 
 def _best_of_earlier_run(trainer: Trainer) -> str:
     """Return the best checkpoint that the newest one in the folders names, for a process that has trained nothing."""
-    for one in newest_first([one for one in seen_in(folders_of(trainer), trainer) if one.is_resumable]):
+    for checkpoint in newest_first(
+        [checkpoint for checkpoint in seen_in(folders_of(trainer), trainer) if checkpoint.is_resumable]
+    ):
         try:
-            states = formats.load(one.path, "meta").get("callbacks") or {}
+            states = formats.load(checkpoint.path, "meta").get("callbacks") or {}
         except CheckpointError:
             continue  # the one before it knows as well
         paths = ((states.get(each.state_key) or {}).get("best_model_path") for each in trainer.checkpoint_callbacks)
         for path in filter(None, paths):
-            beside = filesystem.join(os.path.dirname(one.path), os.path.basename(path))  # the folder was moved
-            best = next((str(found) for found in (path, beside) if formats.exists(found)), "")
+            beside = filesystem.join(os.path.dirname(checkpoint.path), os.path.basename(path))  # the folder was moved
+            best = next((str(candidate) for candidate in (path, beside) if formats.exists(candidate)), "")
             if best:
-                report.info(f"ckpt_path='best': {best!r}, named by {one.path!r}.")
+                report.info(f"ckpt_path='best': {best!r}, named by {checkpoint.path!r}.")
                 return best
     return ""
 
 
 def _damaged_before(ordered: Sequence[Seen]) -> list[tuple[Seen, CheckpointError]]:
     """Return the damaged ones among those that were written after the first: without label they come last in order."""
-    found = []
-    for one in ordered:
-        later = ordered[0].label is not None and one.label is None and one.written >= ordered[0].written
+    damaged = []
+    for checkpoint in ordered:
+        later = ordered[0].label is not None and checkpoint.label is None and checkpoint.written >= ordered[0].written
         try:
-            if one.label is None and _leads_nowhere(one.path):
-                raise formats.missing(one.path)
+            if checkpoint.label is None and _leads_nowhere(checkpoint.path):
+                raise formats.missing(checkpoint.path)
             if later:
-                formats.verify(one.path)
+                formats.verify(checkpoint.path)
         except CheckpointError as error:
-            found.append((one, error))
-    return found
+            damaged.append((checkpoint, error))
+    return damaged
 
 
 def _leads_nowhere(path: str) -> bool:
@@ -255,7 +261,11 @@ def _is_newest_of_its_run(path: str, label: Label | None) -> bool:
         path.rstrip("/").rpartition("/")[0] if filesystem.is_remote(path) else os.path.dirname(os.path.abspath(path))
     )
     paths = paths_in(folder, (ENDING, os.path.splitext(path)[1] or ENDING), 0)
-    beside = [one.label for one in each(Seen, paths, "reading the labels of checkpoints") if one.label is not None]
+    beside = [
+        checkpoint.label
+        for checkpoint in each(Seen, paths, "reading the labels of checkpoints")
+        if checkpoint.label is not None
+    ]
     return not any(other.run == label.run and other.batch > label.batch and not other.weights_only for other in beside)
 
 
@@ -279,10 +289,10 @@ def say_how_to_go_on(trainer: Trainer, saved: str | None, interrupted: bool) -> 
 
 def newest_known(trainer: Trainer) -> str:
     """Return the newest of the checkpoints that the callbacks know of; an empty string without any."""
-    known = [
+    checkpoints = [
         Seen(str(path))
         for callback in trainer.checkpoint_callbacks
         for path in (getattr(callback, "last_model_path", ""), getattr(callback, "best_model_path", ""))
         if path and filesystem.exists(path)
     ]
-    return next((one.path for one in newest_first(known)), "")
+    return next((checkpoint.path for checkpoint in newest_first(checkpoints)), "")

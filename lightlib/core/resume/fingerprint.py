@@ -56,13 +56,13 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
     steps = StepSizes.of(run, saved, data)
     if steps is not None and run.trainer.settings.global_batch_size is not None:
         steps.refuse_others(run)
-    found = [] if steps is None else list(steps.differences())
-    found += _differences(saved, setting(run), hparams, content, left_out=steps is not None)
+    differences = [] if steps is None else list(steps.differences())
+    differences += _differences(saved, setting(run), hparams, content, left_out=steps is not None)
     if data and run.train_data is not None:
-        found += run.train_data.differences(data)
-    if not found:
+        differences += run.train_data.differences(data)
+    if not differences:
         return
-    lines = "".join(f"\n    {line}" for line in found)
+    lines = "".join(f"\n    {line}" for line in differences)
     if parts.changes == "refuse":
         raise CheckpointError(
             f"The run is not the one that wrote the checkpoint:{lines}",

@@ -114,7 +114,7 @@ def other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointErro
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
+def _reading(label: str) -> Iterator[None]:
     """Explain an error that is raised while a part of a checkpoint is restored."""
     try:
         yield
@@ -122,7 +122,7 @@ def _reading(what: str) -> Iterator[None]:
         raise
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"The checkpoint's {what} cannot be restored: {type(error).__name__}: {error}",
+            f"The checkpoint's {label} cannot be restored: {type(error).__name__}: {error}",
             expected="the state of the same run, as Trainer.save_checkpoint writes it.",
             fix="resume with the same program, or load the weights alone with load_from_checkpoint.",
         ) from error
@@ -184,8 +184,8 @@ def epochs_of_loaders(content: Mapping[str, Any] | None, parts: Resume) -> dict[
     ours = (content or {}).get(OURS) if parts.progress and parts.data else None
     ours = ours if isinstance(ours, Mapping) else {}
     data = ours.get("data")
-    found = {"train": data.get("loaded_at") if isinstance(data, Mapping) else None, "val": ours.get("val_loaded_at")}
-    return {name: epoch for name, epoch in found.items() if type(epoch) is int and epoch > 0}
+    epochs = {"train": data.get("loaded_at") if isinstance(data, Mapping) else None, "val": ours.get("val_loaded_at")}
+    return {name: epoch for name, epoch in epochs.items() if type(epoch) is int and epoch > 0}
 
 
 def restore_found(callbacks: Sequence[Any], content: Mapping[str, Any]) -> None:
@@ -198,11 +198,11 @@ def restore_found(callbacks: Sequence[Any], content: Mapping[str, Any]) -> None:
 
 def restore_callbacks(callbacks: Sequence[Any], states: Mapping[str, Any]) -> None:
     """Load each state into the callback of its key, or else, as files of Lightning before 1.5 need it, of its class."""
-    known = {callback.state_key: callback for callback in callbacks}
+    by_key = {callback.state_key: callback for callback in callbacks}
     for key, state in states.items():
         of_class = [callback for callback in callbacks if type(callback).__name__ == key]
-        if key in known or len(of_class) == 1:
-            (known.get(key) or of_class[0]).load_state_dict(state)
+        if key in by_key or len(of_class) == 1:
+            (by_key.get(key) or of_class[0]).load_state_dict(state)
         else:
             report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
 
@@ -224,11 +224,11 @@ def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Strategy) -> Mapping[
     if places == [part.get("place", rank) for rank, part in enumerate(ranks)]:
         return ranks[strategy.global_rank] if strategy.world_size > 1 else ranks[0]
     if len(ranks) != strategy.world_size:
-        what = f"written by {len(ranks)} processes and is resumed by {strategy.world_size}"
+        text = f"written by {len(ranks)} processes and is resumed by {strategy.world_size}"
     else:
-        what = f"written by {len(ranks)} processes with a different sharding of the data"
+        text = f"written by {len(ranks)} processes with a different sharding of the data"
     report.warn(
-        f"The checkpoint was {what}: weights, optimizers, schedules, the position and the order of the data are exact; "
+        f"The checkpoint was {text}: weights, optimizers, schedules, the position and the order of the data are exact; "
         "the random numbers of other ranks are derived from rank zero's, and means of self.log over this "
         "epoch restart."
     )
@@ -239,16 +239,16 @@ def _user_state(part: Mapping[str, Any] | None, ranks: Sequence[Mapping[str, Any
     """Return the changes of the user's objects on this rank, or those that all ranks had in common."""
     if part is not None:
         return well_formed(part["user"]) if "user" in part else None
-    states = [well_formed(one["user"]) for one in ranks if "user" in one]
+    states = [well_formed(rank_state["user"]) for rank_state in ranks if "user" in rank_state]
     if len(states) < len(ranks):
         return None
-    found, differing = shared(states)
+    state, differing = shared(states)
     if differing:
         report.warn(
             f"These had other values on each of the {len(ranks)} processes that wrote the checkpoint, and start again: "
             f"{', '.join(differing)}."
         )
-    return found
+    return state
 
 
 def _random_numbers(first: dict[str, Any], strategy: Strategy) -> dict[str, Any]:
@@ -261,15 +261,15 @@ def _random_numbers(first: dict[str, Any], strategy: Strategy) -> dict[str, Any]
 
 def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> Sequence[Callable[[], None]]:
     """Restore optimizers, schedules and scaler; return the calls that load the rest when training starts."""
-    for what, wanted, key, here in (
+    for label, is_restored, key, here in (
         ("optimizers", parts.optimizers, "optimizer_states", run.optimization.optimizers),
         ("schedulers", parts.schedules, "lr_schedulers", run.optimization.schedules.configs),
     ):
-        saved = content[key] if wanted else here
+        saved = content[key] if is_restored else here
         if len(saved) != len(here):
             raise CheckpointError(
-                f"The checkpoint holds {len(saved)} {what}, but configure_optimizers returned {len(here)}.",
-                expected=f"the same {what} in the same order.",
+                f"The checkpoint holds {len(saved)} {label}, but configure_optimizers returned {len(here)}.",
+                expected=f"the same {label} in the same order.",
                 fix="resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint.",
             )
     late = _restore_optimizers(run, content) if parts.optimizers else []
@@ -291,11 +291,11 @@ def _restore_optimizers(run: Run, content: dict[str, Any]) -> Sequence[Callable[
     ours = lightlib_state(content)
     named = ours.get("optimizer_names") or [[]] * len(optimizers)
     same_precision = bool((ours.get("setting") or {}).get("precision") == run.trainer.precision)
-    for optimizer, saved, held in zip(optimizers, content["optimizer_states"], named, strict=True):
+    for optimizer, saved, is_named in zip(optimizers, content["optimizer_states"], named, strict=True):
         name = type(optimizer).__name__
         state = saved
-        if held and run.strategy.world_size > 1:
-            groups = zip(saved["param_groups"], held, strict=False)
+        if is_named and run.strategy.world_size > 1:
+            groups = zip(saved["param_groups"], is_named, strict=False)
             state = {**saved, "param_groups": [{**group, "param_names": names} for group, names in groups]}
         with _reading(f"state of {name}"):
             strange = sorted(set(state["param_groups"][0]) - {*optimizer.param_groups[0], "initial_lr", "param_names"})
@@ -309,7 +309,7 @@ def _restore_optimizers(run: Run, content: dict[str, Any]) -> Sequence[Callable[
                     "load_from_checkpoint.",
                 )
         load = partial(_load_optimizer, run, optimizer, state, same_precision)
-        added = _added_groups(run, optimizer, state, held)
+        added = _added_groups(run, optimizer, state, is_named)
         if added:
             late.append(partial(_with_groups, run, optimizer, added, load))
         else:
@@ -328,22 +328,29 @@ def _added_groups(
     run: Run, optimizer: Any, state: Mapping[str, Any], names: Sequence[Sequence[str]]
 ) -> list[tuple[Sequence[str], dict[str, Any]]]:
     """Return the groups that the saved run had added while it trained: the names of their parameters, their options."""
-    own, groups = run.strategy.parameter_names(optimizer), state["param_groups"]
-    begins_alike = [set(one) for one in own] <= [set(one) for one in names[: len(own)]]
-    if not isinstance(optimizer, Optimizer) or len(groups) != len(names) or len(names) <= len(own) or not begins_alike:
+    own_names, groups = run.strategy.parameter_names(optimizer), state["param_groups"]
+    begins_alike = [set(names_of_group) for names_of_group in own_names] <= [
+        set(names_of_group) for names_of_group in names[: len(own_names)]
+    ]
+    if (
+        not isinstance(optimizer, Optimizer)
+        or len(groups) != len(names)
+        or len(names) <= len(own_names)
+        or not begins_alike
+    ):
         return []
     options = [{k: v for k, v in group.items() if k not in ("params", "param_names")} for group in groups]
-    return list(zip(names, options, strict=True))[len(own) :]
+    return list(zip(names, options, strict=True))[len(own_names) :]
 
 
 def _with_groups(
     run: Run, optimizer: Any, groups: list[tuple[Sequence[str], dict[str, Any]]], load: Callable[[], None]
 ) -> None:
     parameters = dict(run.module.named_parameters())
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for names, options in groups:
         params = [parameters[name] for name in names if name in parameters]
-        if not any(id(parameter) in held for parameter in params):
+        if not any(id(parameter) in ids for parameter in params):
             optimizer.add_param_group({"params": params, **read_tensors(options)})
     load()
 
@@ -351,18 +358,18 @@ def _with_groups(
 @contextmanager
 def _dtypes_kept(optimizer: Optimizer) -> Iterator[None]:
     """Keep the dtypes of loaded optimizer state: torch casts all but "step" to those of the parameters."""
-    given: dict[str, Any] = {}
+    numbered: dict[str, Any] = {}
 
     def put_back(loaded: Any) -> None:
-        numbers = (number for group in given["param_groups"] for number in group["params"])
+        numbers = (number for group in numbered["param_groups"] for number in group["params"])
         parameters = (parameter for group in loaded.param_groups for parameter in group["params"])
         for number, parameter in zip(numbers, parameters, strict=True):
-            for name, value in (given["state"].get(number) or {}).items():
+            for name, value in (numbered["state"].get(number) or {}).items():
                 cast = loaded.state[parameter].get(name)
                 if isinstance(value, Tensor) and isinstance(cast, Tensor) and cast.dtype != value.dtype:
                     loaded.state[parameter][name] = value.to(cast.device)
 
-    before = optimizer.register_load_state_dict_pre_hook(lambda _, state: given.update(state))
+    before = optimizer.register_load_state_dict_pre_hook(lambda _, state: numbered.update(state))
     after = optimizer.register_load_state_dict_post_hook(put_back)
     try:
         yield

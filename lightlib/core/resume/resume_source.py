@@ -70,31 +70,31 @@ def find_origin(
         raise ArgumentTypeError(
             f"weights_only is {shown(weights_only)}.", expected="True, False or None.", fix="leave it out."
         )
-    found = _resolved(trainer, fn, last_module, given)
+    checkpoint = _resolved(trainer, fn, last_module, given)
     kind = type(module) if fn is TrainerFn.FITTING and not parts.weights_alone else None
-    while found.path is not None:
-        content, error = _read(found.path, weights_only, kind, parts, trainer.strategy.extension.store)
+    while checkpoint.path is not None:
+        content, error = _read(checkpoint.path, weights_only, kind, parts, trainer.strategy.extension.store)
         errors = trainer.strategy.collectives.all_gather_object(error)
-        error = next((one for one in errors if one is not None), None)
+        error = next((failure for failure in errors if failure is not None), None)
         if error is None:
-            return ResumeSource(found, content, parts)
-        found = after_damage(found, error)
-    return ResumeSource(found, None, parts)
+            return ResumeSource(checkpoint, content, parts)
+        checkpoint = after_damage(checkpoint, error)
+    return ResumeSource(checkpoint, None, parts)
 
 
-def _resolved(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any) -> Found:
+def _resolved(trainer: Trainer, fn: TrainerFn, last_module: bool, ckpt_path: Any) -> Found:
     """Return the checkpoint to read, or raise why there is none: rank zero decides for all."""
     answer: tuple[Found | None, Exception | None] = None, None
     if trainer.is_global_zero:
         try:
-            answer = resolve_path(trainer, fn, last_module, given), None
+            answer = resolve_path(trainer, fn, last_module, ckpt_path), None
         except MisconfigurationException as raised:
             answer = None, raised
-    found, error = trainer.strategy.broadcast(answer)
-    if found is None:
+    checkpoint, error = trainer.strategy.broadcast(answer)
+    if checkpoint is None:
         assert error is not None
         raise error
-    return found
+    return checkpoint
 
 
 def _read(
@@ -135,13 +135,13 @@ def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, pa
             expected=f"a format of at most {FORMAT}.",
             fix="pip install --upgrade lightlib",
         )
-    wanted: dict[str, tuple[type, ...]] = {}
+    expected: dict[str, tuple[type, ...]] = {}
     if resumes is not None:
         parts = parts or Resume()
-        wanted |= {"optimizer_states": (list, tuple)} if parts.optimizers else {}
-        wanted |= {"lr_schedulers": (list, tuple)} if parts.schedules else {}
-        wanted |= {"callbacks": (Mapping,)} if parts.callbacks else {}
-        missing = [key for key in wanted if key not in content]
+        expected |= {"optimizer_states": (list, tuple)} if parts.optimizers else {}
+        expected |= {"lr_schedulers": (list, tuple)} if parts.schedules else {}
+        expected |= {"callbacks": (Mapping,)} if parts.callbacks else {}
+        missing = [key for key in expected if key not in content]
         if missing:
             raise CheckpointError(
                 f"The checkpoint holds weights alone: it has no {missing[0]!r} ({str(path)!r}).",
@@ -149,7 +149,7 @@ def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, pa
                 fix=f"module = {resumes.__name__}.load_from_checkpoint({str(path)!r}), then fit without ckpt_path; or "
                 "fit(…, resume='weights').",
             )
-    wrong = [key for key, kinds in wanted.items() if not isinstance(content[key], kinds)]
+    wrong = [key for key, kinds in expected.items() if not isinstance(content[key], kinds)]
     wrong += [OURS] if ours is not None and (not isinstance(version, int) or isinstance(version, bool)) else []
     if wrong:
         raise CheckpointError(

@@ -104,17 +104,17 @@ def _refuse_objects(run: Run, content: Mapping[str, Any], weights_only: bool) ->
         place = next(filter(None, strategy.collectives.all_gather_object(place)), None)
     if place is None or (leniency().keeps_objects and place.startswith(_HPARAMS)):
         return
-    what = f"The checkpoint holds an object that is no plain value at {place}"
+    text = f"The checkpoint holds an object that is no plain value at {place}"
     if not (weights_only or leniency().keeps_objects or run.trainer.trusts_checkpoints or strategy.extension.store):
         raise CheckpointWriteError(
-            f"{what}: no run could be resumed from it.",
+            f"{text}: no run could be resumed from it.",
             expected="tensors, numbers, strings, and lists, dicts, sets, deques and SimpleNamespaces of them.",
             fix="return such values from state_dict(), or write them in on_save_checkpoint; or let this program trust "
             "its files, which may run any code when they are read: fit(…, weights_only=False).",
         )
     if not run.trainer.trusts_checkpoints:
         report.warn(
-            f"{what}: it can only be read with weights_only=False. Write tensors, numbers, strings, lists and dicts of "
+            f"{text}: it can only be read with weights_only=False. Write tensors, numbers, strings, lists and dicts of "
             "them into a checkpoint."
         )
 
@@ -122,13 +122,13 @@ def _refuse_objects(run: Run, content: Mapping[str, Any], weights_only: bool) ->
 def _weights(run: Run, collect: Callable[[], dict[str, Any]], weights_only: bool) -> dict[str, dict[str, Any]]:
     """Return the module's state by the checkpoint's key: its own, or those that a callback puts into its place."""
     for callback in run.callbacks:
-        held = {}
+        weights = {}
         for key, put in (call_if_defined(callback, "checkpoint_weights", run.trainer, run.module) or {}).items():
             if key == "state_dict" or not weights_only:
                 with put():
-                    held[key] = _apart(collect(), run.module)
-        if held:
-            return held
+                    weights[key] = _apart(collect(), run.module)
+        if weights:
+            return weights
     return {"state_dict": collect()}
 
 
@@ -147,9 +147,14 @@ def _optimizer_states(run: Run, sharded: bool) -> tuple[list[dict[str, Any]], li
     states, names, strategy = [], [], run.strategy
     for optimizer in run.optimization.optimizers:
         state = strategy.sharded_optimizer_state(optimizer) if sharded else strategy.optimizer_state(optimizer)
-        own = strategy.parameter_names(optimizer)
+        parameter_names = strategy.parameter_names(optimizer)
         groups = state.get("param_groups", [])
-        names.append([group.pop("param_names", held) for group, held in zip(groups, own, strict=False)])
+        names.append(
+            [
+                group.pop("param_names", names_of_group)
+                for group, names_of_group in zip(groups, parameter_names, strict=False)
+            ]
+        )
         states.append(state)
     return states, names
 
@@ -162,19 +167,19 @@ def _only_to_resume(run: Run) -> LightlibState:
         if train_data is not None
         else None
     )
-    own: RankState = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
+    rank_state: RankState = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
     if (validation := run.validation_state()) is not None:
-        own["validation"] = validation
+        rank_state["validation"] = validation
     if user := run.user_state.capture():
-        own["user"] = user
+        rank_state["user"] = user
     if unfinished := run.unfinished.capture():
-        own["unfinished"] = unfinished
+        rank_state["unfinished"] = unfinished
     if buffers := strategy.own_buffers():
-        own["buffers"] = buffers
+        rank_state["buffers"] = buffers
     if strategy.world_size > 1 and train_data is not None and data is not None:
         drawn = data["ahead"] is not None or any(source["generators"] for source in data["sources"])
         if drawn or not train_data.loaded.is_sharded:
-            own["data"] = data  # each process reads what its own sampler and data set draw
+            rank_state["data"] = data  # each process reads what its own sampler and data set draw
     ours: dict[str, Any] = {
         "data": data,
         "begun": run.begun,
@@ -188,12 +193,12 @@ def _only_to_resume(run: Run) -> LightlibState:
         "schedules_waiting": list(run.optimization.schedules.waiting),
         "loggers": run.loggers.state_dict(),
         "setting": setting(run),
-        **own,
+        **rank_state,
     }
     if state := strategy.state_dict():
         ours["strategy"] = state
     if strategy.world_size > 1:
-        ours["ranks"] = strategy.collectives.all_gather_object(own)
+        ours["ranks"] = strategy.collectives.all_gather_object(rank_state)
     return cast("LightlibState", ours)
 
 

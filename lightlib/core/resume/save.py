@@ -118,11 +118,11 @@ class Saver:
             raise wrong_type("trainer.save_checkpoint", "filepath", filepath, "a path or a URL", "'model.ckpt'")
         if storage_options is not None and store is None:
             _remember_options(os.fspath(path), storage_options)
-        given: object = format
-        check_type("trainer.save_checkpoint", "format", given, str | None, "'file' or 'directory'", "'file'")
-        if given is not None and given not in formats.FORMATS:
-            raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
-        if store is not None and given == "directory":
+        format_argument: object = format
+        check_type("trainer.save_checkpoint", "format", format_argument, str | None, "'file' or 'directory'", "'file'")
+        if format_argument is not None and format_argument not in formats.FORMATS:
+            raise UnknownNameError("format of a checkpoint", format_argument, formats.FORMATS)
+        if store is not None and format_argument == "directory":
             raise refuse_directories(store)
         added = checked_extra(extra)
         self.write(SaveRequest(os.fspath(path), bool(weights_only), format, writer, storage_options, added))

@@ -60,16 +60,16 @@ def folders_of(trainer: Trainer) -> list[str]:
     A folder next to the logs differs in every run if the logger counts versions. Then the folders of all versions are
     returned, because the chosen checkpoint determines the version that the run continues.
     """
-    found: list[str] = []
+    folders: list[str] = []
     places = trainer.logger.earlier_run_dirs(trainer.default_root_dir) if trainer.logger else []
     earlier = [filesystem.join(place, "checkpoints") for place in places]
     for callback in trainer.checkpoint_callbacks:
         folder = getattr(callback, "dirpath", None)
         if folder is not None:
-            found.append(os.fspath(folder))
+            folders.append(os.fspath(folder))
         elif hasattr(callback, "folder"):
-            found += earlier or [callback.folder(trainer)]
-    return list(dict.fromkeys(found))
+            folders += earlier or [callback.folder(trainer)]
+    return list(dict.fromkeys(folders))
 
 
 def seen_in(folders: Sequence[str], trainer: Trainer) -> list[Seen]:
@@ -79,35 +79,39 @@ def seen_in(folders: Sequence[str], trainer: Trainer) -> list[Seen]:
     def paths_of(folder: str) -> list[str]:
         return paths_in(folder, endings, _DEPTH) if formats.exists(folder) else []
 
-    found = each(paths_of, folders, "listing the folders of checkpoints")
-    return each(Seen, dict.fromkeys(chain.from_iterable(found)), "reading the labels of checkpoints")
+    paths = each(paths_of, folders, "listing the folders of checkpoints")
+    return each(Seen, dict.fromkeys(chain.from_iterable(paths)), "reading the labels of checkpoints")
 
 
 def paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
     """Return the paths of the checkpoints in a folder, and in those down to a depth."""
-    found: list[str] = []
+    paths: list[str] = []
     for name in filesystem.names_in(folder):
         path = filesystem.join(folder, name)
         if name.startswith("."):  # being written
             continue
         if name.endswith(endings):
-            found.append(path)
+            paths.append(path)
         elif depth and filesystem.is_folder(path):
             whole = filesystem.exists(filesystem.join(path, filesystem.INDEX))
-            found += [path] if whole else paths_in(path, endings, depth - 1)
-    return found
+            paths += [path] if whole else paths_in(path, endings, depth - 1)
+    return paths
 
 
 def newest_first(seen: Sequence[Seen]) -> list[Seen]:
     """Return checkpoints by run, the newest run first, and of each run the newest first; those without label last."""
     runs: dict[str, list[Seen]] = {}
-    for one in seen:
-        if one.label is not None:
-            runs.setdefault(one.label.run, []).append(one)
+    for checkpoint in seen:
+        if checkpoint.label is not None:
+            runs.setdefault(checkpoint.label.run, []).append(checkpoint)
     groups = list(runs.values())
     for group in groups:
-        group.sort(key=lambda one: one.label.age if one.label else (), reverse=True)
+        group.sort(key=lambda checkpoint: checkpoint.label.age if checkpoint.label else (), reverse=True)
     if len(groups) > 1:
         groups.sort(key=lambda group: group[0].written, reverse=True)
-    without = sorted((one for one in seen if one.label is None), key=lambda one: one.written, reverse=True)
-    return [*(one for group in groups for one in group), *without]
+    without = sorted(
+        (checkpoint for checkpoint in seen if checkpoint.label is None),
+        key=lambda checkpoint: checkpoint.written,
+        reverse=True,
+    )
+    return [*(checkpoint for group in groups for checkpoint in group), *without]

@@ -59,38 +59,43 @@ class Selector:
             CheckpointError: There is none; the error lists those that there are.
         """
         ordered = newest_first(seen)
-        ordered = [*(one for one in ordered if one.is_resumable), *(one for one in ordered if not one.is_resumable)]
+        ordered = [
+            *(checkpoint for checkpoint in ordered if checkpoint.is_resumable),
+            *(checkpoint for checkpoint in ordered if not checkpoint.is_resumable),
+        ]
         there: dict[int, str] = {}
-        for one, number in self._numbers(ordered):
+        for checkpoint, number in self._numbers(ordered):
             if number == self.number:
-                return one.path
-            there.setdefault(number, os.path.basename(one.path.rstrip("/")))
+                return checkpoint.path
+            there.setdefault(number, os.path.basename(checkpoint.path.rstrip("/")))
         where = f" in {few(folders)}" if folders else ""
         numbers = sorted(there, key=lambda number: (abs(number - self.number), number))
-        known = ", ".join(f"{number} ({there[number]!r})" for number in sorted(numbers[:_SHOWN]))
+        shown_numbers = ", ".join(f"{number} ({there[number]!r})" for number in sorted(numbers[:_SHOWN]))
         more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
         raise CheckpointError(
             f"ckpt_path='{self.kind}:{self.number}', but there is no checkpoint of {self.kind} {self.number}{where}.",
-            expected=f"one of the {self.kind}s {known}{more}." if there else "a checkpoint in a folder of this run.",
+            expected=f"one of the {self.kind}s {shown_numbers}{more}."
+            if there
+            else "a checkpoint in a folder of this run.",
             fix=f"ckpt_path='{self.kind}:{numbers[0]}'" if there else "pass a path, or ckpt_path=None to begin a run.",
         )
 
-    def _numbers(self, seen: Sequence[Seen]) -> Iterator[tuple[Seen, int]]:
+    def _numbers(self, checkpoints: Sequence[Seen]) -> Iterator[tuple[Seen, int]]:
         """Yield the checkpoints with their epoch or step; damaged ones are left out."""
-        for one in seen:
-            if self.kind == "step" and one.label is not None:
-                yield one, one.label.step
+        for checkpoint in checkpoints:
+            if self.kind == "step" and checkpoint.label is not None:
+                yield checkpoint, checkpoint.label.step
                 continue
             try:
-                found: Any = inspect(one.path)
-                content = None if found.epoch is not None else formats.load(one.path, "meta")
+                summary: Any = inspect(checkpoint.path)
+                content = None if summary.epoch is not None else formats.load(checkpoint.path, "meta")
             except CheckpointError:
                 continue
             if self.kind == "step":
-                number = found.step if content is None else content.get("global_step")
+                number = summary.step if content is None else content.get("global_step")
             elif content is None:
-                number = found.epoch - (found.epoch > 0 and found.epoch_batch == 0)
+                number = summary.epoch - (summary.epoch > 0 and summary.epoch_batch == 0)
             else:
                 number = content.get("epoch")
             if isinstance(number, int):
-                yield one, number
+                yield checkpoint, number

@@ -109,22 +109,28 @@ class StepSizes:
         then, now = self.then, self.now
         if self.unit != "samples" or then.samples == now.samples:
             return
-        settings, given = run.trainer.settings, batch_size_of_loader(run.train_data.given[0])  # type: ignore[union-attr]
+        settings, batch_size = run.trainer.settings, batch_size_of_loader(run.train_data.given[0])  # type: ignore[union-attr]
         counts = range(1, 2 * max(then.processes, now.processes) + 1)
-        fitting = [str(n) for n in counts if keeps(then.samples, n, given or 1, settings.given_accumulation)] or ["no"]
+        fitting = [str(n) for n in counts if keeps(then.samples, n, batch_size or 1, settings.given_accumulation)] or [
+            "no"
+        ]
         each, rest = divmod(then.samples, now.processes)
         sizes = [] if rest else [size for size in range(1, each + 1) if each % size == 0]
         on = f"{now.processes} process{'es' if now.processes > 1 else ''}"
         raise CheckpointError(
             f"The optimizer steps of the checkpoint have {then} samples, and those of this run {now}, so steps per "
             "epoch and schedules would change.",
-            expected=f"{then.samples} samples: with batch_size={given} on {', '.join(fitting)} processes; on {on} "
+            expected=f"{then.samples} samples: with batch_size={batch_size} on {', '.join(fitting)} processes; on {on} "
             + (
                 f"with batch_size={', '.join(map(str, sizes))}."
                 if sizes
                 else f"never, because {then.samples} is no multiple."
             ),
-            fix=(f"DataLoader(dataset, batch_size={max(s for s in sizes if s <= (given or s))}), or " if sizes else "")
+            fix=(
+                f"DataLoader(dataset, batch_size={max(s for s in sizes if s <= (batch_size or s))}), or "
+                if sizes
+                else ""
+            )
             + f"another number of processes, with Trainer(global_batch_size={then.samples}); "
             "fit(…, resume={'changes': 'ignore'}) continues with the other size.",
         )

@@ -286,14 +286,14 @@ class Hooks:
 
         It is read from the stack, so that a hook costs nothing while no checkpoint is written in it.
         """
-        found, frame = None, inspect.currentframe()
+        hook, frame = None, inspect.currentframe()
         while frame is not None:
             if frame.f_code in _CODES and (name := frame.f_locals["rule"].hook) in names:
                 call, calls = frame.f_locals["call"], self._calls.get(name, ())
                 place = next((n for n, of_ours in enumerate(calls) if _wraps(of_ours, call)), None)
-                found = found if place is None else (name, place + 1, frame.f_locals["args"])
+                hook = hook if place is None else (name, place + 1, frame.f_locals["args"])
             frame = frame.f_back
-        return found
+        return hook
 
     def rest(self, name: str, begun: int) -> Callable[..., Any]:
         """Return one callable that makes the calls of the hook `name` after the first `begun`."""

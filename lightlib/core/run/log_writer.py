@@ -99,17 +99,17 @@ class LogWriter:
             step: The x-axis. Default: the value logged as "step", else the number of optimizer steps.
         """
         run, numbers = self._run, dict(metrics)
-        at, given = numbers.pop("step", None), step
+        at, requested_step = numbers.pop("step", None), step
         if step is None:
             step = self._position() if at is None or not math.isfinite(at) else int(at)
-        if not self._behind or (given is None and at is None):
+        if not self._behind or (requested_step is None and at is None):
             numbers.setdefault("epoch", run.progress.epoch + run.progress.shift)
         for log_metrics, report_failure in self._targets:
             try:
                 log_metrics(numbers, step)
             except Exception as error:  # noqa: BLE001  a logger may raise anything
                 report_failure(error)
-        if self._behind and given is None:
+        if self._behind and requested_step is None:
             run.loggers.save()
         run.hooks.on_log(numbers)
 

@@ -51,7 +51,7 @@ def warn_for_misspelt_hooks(owner: object, base: type) -> None:
     names = [
         name for kind in ours for name in vars(kind) if kind.__name__.endswith("Hooks") or name.startswith(_HOOKS_TOO)
     ]
-    known = [*HOOKS, *STEPS, *names]
+    hooks = [*HOOKS, *STEPS, *names]
     kind = type(owner).__name__
     for name in dir(type(owner)):
         if name.startswith("_") or hasattr(base, name) or not callable(getattr(type(owner), name, None)):
@@ -60,7 +60,7 @@ def warn_for_misspelt_hooks(owner: object, base: type) -> None:
         looks_like_hook = name.startswith("on_") or name.endswith(("_step", "_dataloader")) or len(name) >= 12
         if name in _REMOVED:
             why, meant = f"it was removed in Lightning 2.0. Use `{_REMOVED[name]}`.", _REMOVED[name]
-        elif looks_like_hook and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.9)):
+        elif looks_like_hook and name not in hooks and (near := get_close_matches(name, hooks, n=1, cutoff=0.9)):
             why, meant = f"no hook has this name. Did you mean {near[0]!r}?", near[0]
         else:
             continue

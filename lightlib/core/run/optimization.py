@@ -91,11 +91,11 @@ class Optimization:
     def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
         """Clip the unscaled gradients of `optimizer`; arguments left None take the Trainer's values."""
         names = ("gradient_clip_val", "gradient_clip_algorithm")
-        for name, given, default in zip(names, (value, algorithm), self.clip_defaults, strict=True):
-            differs = default is not None and given is not None and given != default
+        for name, argument, default in zip(names, (value, algorithm), self.clip_defaults, strict=True):
+            differs = default is not None and argument is not None and argument != default
             if differs and self.module.automatic_optimization:
                 raise MisconfigurationException(
-                    f"clip_gradients got {name}={given!r}, but the Trainer has {name}={default!r}.",
+                    f"clip_gradients got {name}={argument!r}, but the Trainer has {name}={default!r}.",
                     expected="one of the two.",
                     fix=f"leave out Trainer({name}=…) to set it in configure_gradient_clipping.",
                 )

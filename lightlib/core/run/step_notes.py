@@ -91,13 +91,13 @@ def explain_dtypes(error: Exception, module: nn.Module, data: Any, converts: boo
 
 def _failed_batch(error: BaseException) -> _Failed | None:
     """Read the batch from the traceback, so that nothing is noted while the run has no error."""
-    found, traceback = None, error.__traceback__
+    failed, traceback = None, error.__traceback__
     while traceback is not None:
         code, variables = traceback.tb_frame.f_code, traceback.tb_frame.f_locals
         if code in _AROUND_BATCHES and "batch" in variables and "i" in variables:
-            found = _Failed(variables["batch"], variables["i"], _AROUND_BATCHES[code] or variables["stage"].name)
+            failed = _Failed(variables["batch"], variables["i"], _AROUND_BATCHES[code] or variables["stage"].name)
         traceback = traceback.tb_next
-    return found
+    return failed
 
 
 def _memory_note(run: Run, failed: _Failed | None) -> str:
@@ -122,11 +122,11 @@ def _memory_note(run: Run, failed: _Failed | None) -> str:
 
 def _sizes(run: Run, failed: _Failed | None) -> str:
     """Return the sizes of this process, without a change of the module: parameters that FSDP gathered count in full."""
-    held = expected_memory(run.module, run.optimization.optimizers, as_it_is=True)
-    texts = [f"parameters {size(held.parameters)}"]
+    memory = expected_memory(run.module, run.optimization.optimizers, as_it_is=True)
+    texts = [f"parameters {size(memory.parameters)}"]
     if run.optimization.optimizers:
-        texts += [f"gradients {size(held.gradients)}"]
-        texts += [] if held.optimizer_state is None else [f"optimizer state {size(held.optimizer_state)}"]
+        texts += [f"gradients {size(memory.gradients)}"]
+        texts += [] if memory.optimizer_state is None else [f"optimizer state {size(memory.optimizer_state)}"]
     if failed is not None and (tensors := list(tensors_in(failed.batch))):
         samples = size_of(failed.batch)
         of = "" if samples is None else f" of {samples} sample" + "s" * (samples > 1)

@@ -108,18 +108,18 @@ class Unfinished:
         if name == _VALIDATED:
             hook["metrics"] = run.results.table.metrics_of_module()
         if name == "on_train_batch_end" and rest:
-            known = known_to(run, owners_of(run))
+            context = known_to(run, owners_of(run))
             try:
-                hook["args"] = [encode(value, known, name) for value in args]
+                hook["args"] = [encode(value, context, name) for value in args]
             except Unsaveable as error:
                 calls = ", ".join(f"{owner}.{name}" for owner in rest)
                 self._miss(f"the arguments of {calls}, which is still to be called", str(error))
                 return None
         return hook
 
-    def _miss(self, what: str, why: str) -> None:
+    def _miss(self, place: str, why: str) -> None:
         fix = "call trainer.save_checkpoint in on_train_batch_end, after an optimizer step, in the last callback"
-        self._missing.append(Missing(what, why, fix))
+        self._missing.append(Missing(place, why, fix))
 
     # resuming
     def restore(self, rank: Mapping[str, Any], of_this_rank: bool) -> None:
@@ -203,8 +203,8 @@ class Unfinished:
                 metric.reset()
             run.end_validation()
         elif name in _AFTER_A_BATCH:
-            known = known_to(run, owners_of(run))
-            args = [restored(value, ABSENT, known) for value in hook["args"]]
+            context = known_to(run, owners_of(run))
+            args = [restored(value, ABSENT, context) for value in hook["args"]]
             run.complete_batch(name, rest, args, bool(hook["stepped"]))
         else:
             rest()

@@ -150,10 +150,10 @@ def owners_of(run: Run) -> list[Owner]:
             owners.append(Owner(f"module.{name}" if name else "module", part, "module", base))
     if run.datamodule is not None:
         owners.append(Owner("datamodule", run.datamodule, "data module", _names_of_base(DataModule)))
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for callback in run.callbacks:
         name = type(callback).__name__
-        number = seen[name] = seen.get(name, -1) + 1
+        number = counts[name] = counts.get(name, -1) + 1
         kind: Any = type(callback)
         if root_of(kind) != "lightlib":
             from_lightlib = any(root_of(base) == "lightlib" and base is not Callback for base in kind.__mro__)
@@ -210,67 +210,71 @@ def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iter
     if root_of(type(loader)) not in LIBRARIES and not saved:
         yield Owner(name, loader, "loader", _names_of_base(DataLoader, (0,)), trains)
     for part, word in _PARTS.items():
-        held = dict_of(loader).get(part)
-        held = users_own(held) if part == "dataset" else _with_state(held)
-        of_library = root_of(type(held)) in registry.names("streams")
-        by_loader = part == "dataset" and (saved or (of_library and not trains)) and _has(held, "state_dict")
-        skipped = held is None or is_plain_batches(held) or is_a(held, (type, nn.Module, Callback, DataModule))
-        if skipped or by_loader or not (attributes_of(held) or is_container(held)):
+        attribute = dict_of(loader).get(part)
+        attribute = users_own(attribute) if part == "dataset" else _with_state(attribute)
+        of_library = root_of(type(attribute)) in registry.names("streams")
+        by_loader = part == "dataset" and (saved or (of_library and not trains)) and _has(attribute, "state_dict")
+        skipped = (
+            attribute is None or is_plain_batches(attribute) or is_a(attribute, (type, nn.Module, Callback, DataModule))
+        )
+        if skipped or by_loader or not (attributes_of(attribute) or is_container(attribute)):
             continue
         kind = "data set" if part == "dataset" else "loader"
         in_workers = part == "dataset" and bool(loader.num_workers)
         # the state of a stream is the position of its next pass, and each pass begins at the start
-        by_protocol = has_protocol(held) and not in_workers and (of_library or not is_a(held, IterableDataset))
-        yield Owner(f"{word} of the {name}", held, kind, (), trains, in_workers, by_protocol)
+        by_protocol = (
+            has_protocol(attribute) and not in_workers and (of_library or not is_a(attribute, IterableDataset))
+        )
+        yield Owner(f"{word} of the {name}", attribute, kind, (), trains, in_workers, by_protocol)
 
 
-def _with_state(held: Any) -> Any:
+def _with_state(value: Any) -> Any:
     """Return the object of a bound method, and the function of a `functools.partial`."""
-    while is_a(held, (partial, MethodType)):
-        held = held.func if is_a(held, partial) else held.__self__
-    return held
+    while is_a(value, (partial, MethodType)):
+        value = value.func if is_a(value, partial) else value.__self__
+    return value
 
 
-def _has(held: Any, name: str) -> bool:
+def _has(owner: Any, name: str) -> bool:
     try:
-        return hasattr(held, name)
+        return hasattr(owner, name)
     except Exception:  # noqa: BLE001  the user's `__getattr__`
         return False
 
 
-def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> Iterator[Owner]:
+def within(owners: list[Owner], context: Known, types: dict[str, type] | None) -> Iterator[Owner]:
     """Yield the owners, and the user's objects that they hold.
 
     Args:
         known: The run's own parts, which are not searched.
         types: The types by place when training began, None at that moment. An object of another type is a value.
     """
-    seen = {id(owner.held) for owner in owners}
+    ids = {id(owner.held) for owner in owners}
     queue = [(owner, 0) for owner in owners]
     for owner, depth in queue:  # it grows while it is read: breadth first
         yield owner
         kind: type = type(owner.held)
         for base in users_classes(kind):
-            if id(base) not in seen:
-                seen.add(id(base))
+            if id(base) not in ids:
+                ids.add(id(base))
                 queue.append((Owner(f"class {base.__module__}.{base.__qualname__}", base, "class"), depth))
         if depth >= _DEEPEST or owner.by_protocol or (is_of_torch(kind) and not _holds_data(owner.held)):
             continue
         for name, value in owner.attributes():
             place = f"{owner.place}.{name}"
             if (
-                id(value) in seen
-                or not _is_owner(value, known)
+                id(value) in ids
+                or not _is_owner(value, context)
                 or (types is not None and types.get(place) is not type(value))
             ):
                 continue
-            seen.add(id(value))
+            ids.add(id(value))
             inner = Owner(place, value, owner.kind, read=owner.read, in_workers=owner.in_workers)
             queue.append((inner, depth + 1))
 
 
-def _is_owner(value: Any, known: Known) -> bool:
-    if id(value) in known.names or has_protocol(value) or is_container(value) or is_a(value, FunctionType):
+def _is_owner(value: Any, context: Known) -> bool:
+    if id(value) in context.names or has_protocol(value) or is_container(value) or is_a(value, FunctionType):
         return False
     return _holds_data(value) or is_users_object(value)
 

@@ -51,33 +51,33 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
         owners: The objects; default: all of the run.
     """
     owners = owners_of(run) if owners is None else owners
-    known = known_to(run, owners)
+    context = known_to(run, owners)
     if start is not None:
-        known.use_containers(start.known.ids)
+        context.use_containers(start.known.ids)
     types = None if start is None else start.known.types
-    taken = Snapshot(known, list(within(owners, known, types)))
+    taken = Snapshot(context, list(within(owners, context, types)))
     excluded = _saved_by_the_run(run) | {id(owner.held) for owner in taken.owners if not is_a(owner.held, type)}
     for owner in taken.owners:
-        known.types[owner.place] = type(owner.held)
+        context.types[owner.place] = type(owner.held)
         if is_a(owner.held, type):
-            known.types |= {f"{owner.place}.{name}": value for name, value in functions_of_class(owner.held)}
+            context.types |= {f"{owner.place}.{name}": value for name, value in functions_of_class(owner.held)}
         for name, value in owner.attributes():
             if id(value) in excluded and value is not owner.held:
                 continue
             key = owner.place, name
             try:
-                taken.digests[key] = digest(value, known, f"{owner.place}.{name}")
+                taken.digests[key] = digest(value, context, f"{owner.place}.{name}")
             except Exception:  # noqa: BLE001  it runs the user's code: `__len__`, `__iter__`, `__eq__`
                 taken.digests[key] = type(value).__name__, id(value)
             taken.ids[key] = id(value)
     if start is None:
-        known.use_containers(dict(known.seen))
+        context.use_containers(dict(context.seen))
     taken.hooks |= hooks_on(run.module)
     for name, part in run.module.named_modules():
         taken.training[name], taken.kinds[name] = part.training, type(part)
         if is_metric(part) and id(part) not in excluded:
             try:
-                states = {at: digest(state, known.again(), at) for at, state in part.metric_state.items()}
+                states = {at: digest(state, context.again(), at) for at, state in part.metric_state.items()}
                 taken.metrics[name] = part.update_count, states
             except Exception:  # noqa: BLE001  a metric of the user's
                 taken.metrics[name] = id(part)

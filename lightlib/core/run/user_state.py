@@ -176,7 +176,7 @@ class UserState:
         if then is None:
             yield
             return
-        before, held = None, {owner.place: owner.held for owner in owners_of(self.run)}
+        before, objects = None, {owner.place: owner.held for owner in owners_of(self.run)}
         if self.start is not None:
             self._stick(then["values"])
             before = self._changed()
@@ -186,7 +186,7 @@ class UserState:
             with self.run.progress.at_epoch(then["epoch"]):
                 yield
         if before is not None:
-            same = {owner.place for owner in owners_of(self.run) if held.get(owner.place) is owner.held}
+            same = {owner.place for owner in owners_of(self.run) if objects.get(owner.place) is owner.held}
             kept = {place: values for place, values in before.items() if place in same}  # not those just loaded
             _restore_values(self.run, self.start, _completed(kept, {}))
 
@@ -280,7 +280,7 @@ class UserState:
                 and values that cannot be saved are not noted as missing: a checkpoint does that.
         """
         assert self.start is not None
-        start, known = self.start, now.known.again(room, self.start.known)
+        start, context = self.start, now.known.again(room, self.start.known)
         encoded: Values = {}
         for owner in now.owners:
             for name, value in owner.attributes():
@@ -291,22 +291,22 @@ class UserState:
                 if not (is_new or key in self._sticky or advances_unseen(value)):
                     continue
                 self._sticky.add(key)  # a resumed run saves it as well, even if it has its first value again
-                left = known.room
+                left = context.room
                 try:
                     same = start.ids.get(key) == id(value)
-                    entry = {"value": encode(value, known, path), "same": same}
+                    entry = {"value": encode(value, context, path), "same": same}
                     encoded.setdefault(owner.place, {})[name] = entry
                 except Unsaveable as error:
-                    known.reset_room(left)
+                    context.reset_room(left)
                     if room == LARGEST:
                         self.missing.append(Missing(path, str(error), error.fix or _FIXES[owner.kind]))
                     elif isinstance(error, TooLarge):
                         encoded.setdefault(owner.place, {})[name] = {"value": _LARGE, "same": False}
                 except Exception as error:  # noqa: BLE001  errors in the user's code must not make a save fail
-                    known.reset_room(left)
+                    context.reset_room(left)
                     if room == LARGEST:
                         self.missing.append(Missing(path, f"reading it failed: {error!r}", _FIXES[owner.kind]))
-        self._size = LARGEST - known.room if room == LARGEST else 0
+        self._size = LARGEST - context.room if room == LARGEST else 0
         return encoded
 
     def _report_cost(self, seconds: float, values: Values) -> None:
@@ -364,13 +364,13 @@ def _in_workers(owners: list[Owner]) -> Iterator[Missing]:
         if not owner.in_workers:
             continue
         if has_protocol(owner.held):
-            what = "it has a state_dict, which a plain DataLoader does not ask its workers for"
-            yield Missing(owner.place, what, "read it with torchdata's StatefulDataLoader")
+            reason = "it has a state_dict, which a plain DataLoader does not ask its workers for"
+            yield Missing(owner.place, reason, "read it with torchdata's StatefulDataLoader")
             continue
         kind: type = type(owner.held)
         for name in updated(kind) & {name for name, _ in owner.attributes()}:
-            what = "its methods change it as they are called, in worker processes"
-            yield Missing(f"{owner.place}.{name}", what, _FIXES["data set"])
+            reason = "its methods change it as they are called, in worker processes"
+            yield Missing(f"{owner.place}.{name}", reason, _FIXES["data set"])
 
 
 def _replaced(start: Snapshot, now: Snapshot) -> Iterator[Missing]:
@@ -380,19 +380,22 @@ def _replaced(start: Snapshot, now: Snapshot) -> Iterator[Missing]:
         before = start.kinds.get(name)
         added = before is None and parent in start.kinds and next(part.parameters(), None) is None
         if (before is not None and before is not kind) or (added and not is_metric(part)):
-            what = f"it became a {kind.__name__}" if before is not None else f"a {kind.__name__} was added"
+            change = f"it became a {kind.__name__}" if before is not None else f"a {kind.__name__} was added"
             fix = "create it in __init__ or configure_model, and switch it on and off by an attribute"
-            yield Missing(f"module.{name}", f"{what} since training began", fix)
+            yield Missing(f"module.{name}", f"{change} since training began", fix)
     for name in start.kinds.keys() - now.kinds.keys():
         if name.rpartition(".")[0] in now.kinds and not is_metric(start.known.parts[name]):
             yield Missing(f"module.{name}", "it was removed since training began", "switch it off by an attribute")
     for name in sorted(now.hooks.keys() | start.hooks.keys()):
         before_, after = start.hooks.get(name, []), now.hooks.get(name, [])
         if before_ != after:
-            hook = next((one for one in after if after.count(one) != before_.count(one)), before_ and before_[0])
-            what = "was registered" if len(after) >= len(before_) else "was removed"
+            hook = next(
+                (hook_before for hook_before in after if after.count(hook_before) != before_.count(hook_before)),
+                before_ and before_[0],
+            )
+            change = "was registered" if len(after) >= len(before_) else "was removed"
             fix = "register it in __init__, setup or on_fit_start, and let it ask an attribute for what to do"
-            yield Missing(f"module.{name}" if name else "module", f"the hook {hook} {what} since training began", fix)
+            yield Missing(f"module.{name}" if name else "module", f"the hook {hook} {change} since training began", fix)
 
 
 def _restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], but_read: bool = False) -> None:
@@ -420,7 +423,7 @@ def _restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], b
 
 def _restore_values(run: Run, start: Snapshot | None, values: Values) -> None:
     """Restore attributes of the user's objects, and warn about those that cannot be restored."""
-    known, lost = known_to(run, owners_of(run)), []
+    context, lost = known_to(run, owners_of(run)), []
     owners = {owner.place: owner for owner in owners_within(run, start)}
     for place, attributes in values.items():
         if place not in owners:
@@ -429,7 +432,7 @@ def _restore_values(run: Run, start: Snapshot | None, values: Values) -> None:
         current = owners[place].current()
         for name, entry in attributes.items():
             try:
-                value = restored(entry["value"], current.get(name, ABSENT), known, entry["same"])
+                value = restored(entry["value"], current.get(name, ABSENT), context, entry["same"])
                 if value is not current.get(name):
                     owners[place].assign(name, value)
             except Unsaveable as error:

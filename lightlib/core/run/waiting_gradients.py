@@ -31,11 +31,11 @@ def waiting_gradients(run: Run) -> dict[str, Any]:
         done = window.steppers if window.stepped else ()
         waiting = [optimizer for optimizer in run.optimization.optimizers if id(optimizer) not in done]
         parameters = (parameter for each in waiting for group in each.param_groups for parameter in group["params"])
-    wanted = {id(parameter) for parameter in parameters if parameter.grad is not None}
+    ids = {id(parameter) for parameter in parameters if parameter.grad is not None}
     gradients = {
         name: local_part(parameter.grad).detach()
         for name, parameter in run.module.named_parameters()
-        if id(parameter) in wanted
+        if id(parameter) in ids
     }
     return {name: gradient if _has_values(gradient) else _ZERO for name, gradient in gradients.items()}
 

@@ -67,20 +67,22 @@ def accumulation_of(
         )
     size = batch_sizes[0]
     if size is None or len(set(batch_sizes)) > 1:
-        what = "has no known batch size" if None in batch_sizes else f"has loaders with the batch sizes {batch_sizes}"
+        problem = (
+            "has no known batch size" if None in batch_sizes else f"has loaders with the batch sizes {batch_sizes}"
+        )
         raise MisconfigurationException(
-            f"global_batch_size={global_batch_size}, but the training data {what}.",
+            f"global_batch_size={global_batch_size}, but the training data {problem}.",
             expected="a DataLoader with batch_size, or several with the same one.",
             fix="DataLoader(dataset, batch_size=32), or Trainer(accumulate_grad_batches=…) instead.",
         )
     if accumulate is None:
         accumulate = max(1, round(global_batch_size / (size * processes)))
-    elif size < (wanted := global_batch_size // (processes * accumulate)):
+    elif size < (needed := global_batch_size // (processes * accumulate)):
         raise MisconfigurationException(
-            f"global_batch_size={global_batch_size} and accumulate_grad_batches={accumulate} make batches of {wanted} "
+            f"global_batch_size={global_batch_size} and accumulate_grad_batches={accumulate} make batches of {needed} "
             f"on {processes} process{'es' if processes > 1 else ''}, but the training loader has batches of {size}.",
-            expected=f"a loader with batches of {wanted} or more, which are made smaller; or two of the three numbers.",
-            fix=f"DataLoader(dataset, batch_size={wanted}), or leave out accumulate_grad_batches.",
+            expected=f"a loader with batches of {needed} or more, which are made smaller; or two of the three numbers.",
+            fix=f"DataLoader(dataset, batch_size={needed}), or leave out accumulate_grad_batches.",
         )
     reached = size * processes * accumulate
     parts = f"{processes} process{'es' if processes > 1 else ''} × {size} × {accumulate} accumulated"  # noqa: RUF001  a multiplication sign is meant

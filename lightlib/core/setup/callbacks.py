@@ -29,9 +29,9 @@ def callbacks_in(given: Any) -> list[Any]:
         MisconfigurationException: A class is given twice, or next to an object of it.
     """
     items = _items(given)
-    made = [_made(item) for item in items]
-    _refuse_twice([item for item in items if isinstance(item, type)], made)
-    return made
+    callbacks = [_made(item) for item in items]
+    _refuse_twice([item for item in items if isinstance(item, type)], callbacks)
+    return callbacks
 
 
 def callbacks_of_packages() -> list[Any]:
@@ -64,17 +64,17 @@ class GivenCallbacks:
             MisconfigurationException: A default has the name of another kind of callback.
             UnknownNameError: A word is no preset, or a name that is left out belongs to nothing.
         """
-        found, classes = cls(), list[type]()
-        for one in _items(argument):
-            if isinstance(one, (str, Mapping)):
-                named = preset(one) if isinstance(one, str) else one
-                found._add(named)
+        named_callbacks, classes = cls(), list[type]()
+        for entry in _items(argument):
+            if isinstance(entry, (str, Mapping)):
+                named = preset(entry) if isinstance(entry, str) else entry
+                named_callbacks._add(named)
                 classes += [value for value in named.values() if isinstance(value, type)]
             else:
-                found.callbacks.append(_made(one))
-                classes += [one] if isinstance(one, type) else []
-        _refuse_twice(classes, found.callbacks)
-        return found
+                named_callbacks.callbacks.append(_made(entry))
+                classes += [entry] if isinstance(entry, type) else []
+        _refuse_twice(classes, named_callbacks.callbacks)
+        return named_callbacks
 
     def _add(self, named: Mapping[Any, Any]) -> None:
         for name, value in named.items():
@@ -88,41 +88,41 @@ class GivenCallbacks:
 
     def _put(self, name: str, callback: Any) -> None:
         before = self._named.get(name)
-        place = next((i for i, one in enumerate(self.callbacks) if one is before), len(self.callbacks))
+        place = next((i for i, callback in enumerate(self.callbacks) if callback is before), len(self.callbacks))
         self.callbacks[place : place + 1] = [callback]
         self._named[name] = callback
         self.without.discard(name)
 
     def _leave_out(self, name: Any) -> None:
         if name not in DEFAULTS and name not in self._named:
-            known = [*DEFAULTS, *self._named]
-            raise UnknownNameError("name of a callback to leave out", name, known, fix='callbacks={"progress": None}')
+            names = [*DEFAULTS, *self._named]
+            raise UnknownNameError("name of a callback to leave out", name, names, fix='callbacks={"progress": None}')
         gone = self._named.pop(name, None)
         self.callbacks = [callback for callback in self.callbacks if callback is not gone]
         if name in DEFAULTS:
             self.without.add(name)
 
 
-def _items(given: Any) -> list[Any]:
-    several = isinstance(given, Iterable) and not isinstance(given, (Callback, Mapping, str, type))
-    return [one for one in (given if several else [given]) if one is not None]
+def _items(argument: Any) -> list[Any]:
+    several = isinstance(argument, Iterable) and not isinstance(argument, (Callback, Mapping, str, type))
+    return [entry for entry in (argument if several else [argument]) if entry is not None]
 
 
 def _refuse_twice(classes: Iterable[type], callbacks: list[Any]) -> None:
-    for one in classes:
-        if sum(type(callback) is one for callback in callbacks) > 1:
+    for cls in classes:
+        if sum(type(callback) is cls for callback in callbacks) > 1:
             raise MisconfigurationException(
-                f"callbacks holds the class {one.__name__} and another {one.__name__}.",
+                f"callbacks holds the class {cls.__name__} and another {cls.__name__}.",
                 expected="every callback once; otherwise its hooks are called twice.",
-                fix=f"leave out the class {one.__name__}; objects with different arguments may be several.",
+                fix=f"leave out the class {cls.__name__}; objects with different arguments may be several.",
             )
 
 
-def _made(given: Any) -> Any:
+def _made(callback: Any) -> Any:
     """Return an object of a class of callbacks; anything else as it is."""
-    if not (isinstance(given, type) and issubclass(given, Callback) and given is not Callback):
-        return given
-    parameters = inspect.signature(given).parameters.values()
+    if not (isinstance(callback, type) and issubclass(callback, Callback) and callback is not Callback):
+        return callback
+    parameters = inspect.signature(callback).parameters.values()
     needed = [
         parameter.name
         for parameter in parameters
@@ -131,11 +131,11 @@ def _made(given: Any) -> Any:
     if needed:
         arguments = ", ".join(f"{name}=…" for name in needed)
         raise ArgumentTypeError(
-            f"callbacks holds the class {given.__name__}, which needs {' and '.join(map(repr, needed))}.",
+            f"callbacks holds the class {callback.__name__}, which needs {' and '.join(map(repr, needed))}.",
             expected="an object, or a class that can be made without arguments.",
-            fix=f"callbacks=[{given.__name__}({arguments})]",
+            fix=f"callbacks=[{callback.__name__}({arguments})]",
         )
-    return given()
+    return callback()
 
 
 def _checked(name: Any, value: Any) -> Any:

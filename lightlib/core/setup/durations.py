@@ -28,16 +28,16 @@ def with_durations(arguments: Mapping[str, Any]) -> dict[str, Any]:
         >>> with_durations(given)["max_epochs"]
         10
     """
-    given = {**arguments, "validate_each": None}
-    if given["max_duration"] is not None:
-        given |= _limit(given)
-    if isinstance(given["val_check_interval"], str):
-        given |= _interval(given["val_check_interval"], given["check_val_every_n_epoch"])
-    return given
+    settings = {**arguments, "validate_each": None}
+    if settings["max_duration"] is not None:
+        settings |= _limit(settings)
+    if isinstance(settings["val_check_interval"], str):
+        settings |= _interval(settings["val_check_interval"], settings["check_val_every_n_epoch"])
+    return settings
 
 
-def _limit(given: Mapping[str, Any]) -> dict[str, Any]:
-    text = given["max_duration"]
+def _limit(settings: Mapping[str, Any]) -> dict[str, Any]:
+    text = settings["max_duration"]
     if isinstance(text, str) and ":" in text:  # as in `max_time`
         limit = Duration(seconds(owner(), "max_duration", text), "s")
     else:
@@ -45,14 +45,14 @@ def _limit(given: Mapping[str, Any]) -> dict[str, Any]:
     argument = _ARGUMENT_OF.get(limit.unit)
     if argument is None:
         return {"max_duration": limit}
-    if given[argument] not in (None, -1):
+    if settings[argument] not in (None, -1):
         raise MisconfigurationException(
-            f"max_duration={text!r} and {argument}={given[argument]!r}.",
+            f"max_duration={text!r} and {argument}={settings[argument]!r}.",
             expected="one of the two: they limit the same.",
             fix=f"leave out {argument}.",
         )
     number = {"seconds": limit.number} if limit.unit == "s" else limit.number
-    unlimited = {} if argument == "max_epochs" or given["max_epochs"] is not None else {"max_epochs": -1}
+    unlimited = {} if argument == "max_epochs" or settings["max_epochs"] is not None else {"max_epochs": -1}
     return {"max_duration": None, argument: number, **unlimited}
 
 

@@ -34,14 +34,14 @@ def training_length(
         ({'max_steps': 225}, {'max_epochs': 64})
     """
     lengths = {"epochs": epochs, "batches": batches, "records": records}
-    given = {name: value for name, value in lengths.items() if value is not None}
-    if len(given) != 1:
+    limits = {name: value for name, value in lengths.items() if value is not None}
+    if len(limits) != 1:
         raise MisconfigurationException(
-            f"training_length got {', '.join(f'{name}={value!r}' for name, value in given.items()) or 'no length'}.",
+            f"training_length got {', '.join(f'{name}={value!r}' for name, value in limits.items()) or 'no length'}.",
             expected="one of epochs, batches and records.",
             fix="training_length(batches=900)",
         )
-    numbers = {**given, "accumulate_grad_batches": accumulate_grad_batches}
+    numbers = {**limits, "accumulate_grad_batches": accumulate_grad_batches}
     for name, value in {**numbers, **({} if batch_size is None else {"batch_size": batch_size})}.items():
         check_int("training_length", name, value, 1, fix=f"training_length({name}=1, …)")
     if epochs is not None:

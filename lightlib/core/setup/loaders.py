@@ -48,21 +48,21 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
             else fix_for(type(datamodule)) or "subclass lightlib.DataModule, or pass loaders.",
         )
     names = dict.fromkeys(loaders) if len(loaders) > 1 else dict.fromkeys(loaders, "dataloaders")
-    given = {names[name] or name: value for name, value in loaders.items() if value is not None}
-    if datamodule is not None and given:
+    arguments = {names[name] or name: value for name, value in loaders.items() if value is not None}
+    if datamodule is not None and arguments:
         raise MisconfigurationException(
-            f"Both `datamodule` and `{next(iter(given))}` were given.",
+            f"Both `datamodule` and `{next(iter(arguments))}` were given.",
             expected="one of the two.",
             fix="leave out one of them.",
         )
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name == "val_dataloaders" and holds_nothing(value):
             continue  # a fit without validation
         if name == "dataloaders" and holds_nothing(value):
             leniency().tolerate(_no_loaders(repr(value)), "nothing is run, and the result is empty")
             continue
         check_tree(value, name, f"{name}=DataLoader(dataset, batch_size=32)")
-    _refuse_targets(given.get("train_dataloaders"), given.get("val_dataloaders"))
+    _refuse_targets(arguments.get("train_dataloaders"), arguments.get("val_dataloaders"))
 
 
 def _refuse_targets(train: Any, val: Any) -> None:
@@ -80,9 +80,9 @@ def _refuse_targets(train: Any, val: Any) -> None:
         )
 
 
-def _no_loaders(given: str, where: str = "dataloaders") -> ArgumentTypeError:
+def _no_loaders(description: str, where: str = "dataloaders") -> ArgumentTypeError:
     fix = f"{where}=DataLoader(dataset, batch_size=32)" if where == "dataloaders" else "return DataLoader(dataset)"
-    return ArgumentTypeError(f"{where} is {given}, which holds no loader.", expected=_LOADERS, fix=fix)
+    return ArgumentTypeError(f"{where} is {description}, which holds no loader.", expected=_LOADERS, fix=fix)
 
 
 def check_tree(value: Any, where: str, fix: str) -> None:
@@ -93,8 +93,8 @@ def check_tree(value: Any, where: str, fix: str) -> None:
         fix: The code to write there.
     """
     if value is None or holds_nothing(value):
-        given = "an empty CombinedLoader" if isinstance(value, CombinedLoader) else repr(value)
-        raise ArgumentTypeError(f"{where} is {given}, which holds no loader.", expected=_LOADERS, fix=fix)
+        description = "an empty CombinedLoader" if isinstance(value, CombinedLoader) else repr(value)
+        raise ArgumentTypeError(f"{where} is {description}, which holds no loader.", expected=_LOADERS, fix=fix)
     if isinstance(value, (Dataset, *_LOADER_KINDS)) or is_arrays(value):
         return
     if not isinstance(value, type) and (is_indexed(value) or hasattr(value, "as_numpy_iterator")):
@@ -151,10 +151,10 @@ def find(
         resolved: Returns the batch size that the Trainer's arguments leave for the training data, if they do.
     """
     name = f"{stage}_dataloader"
-    wanted = _wanted_batch_size(module, datamodule)
+    batch_size = _wanted_batch_size(module, datamodule)
 
     def size() -> int | None:
-        return wanted or (resolved() if stage == "train" else None)
+        return batch_size or (resolved() if stage == "train" else None)
 
     if given is not None:
         return None if holds_nothing(given) and not evaluated else lambda: serve(given, stage, size())
@@ -219,9 +219,9 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
     return given
 
 
-def _empty(stage: str, what: str) -> MisconfigurationException:
+def _empty(stage: str, reason: str) -> MisconfigurationException:
     return MisconfigurationException(
-        f"The {_NAMES[stage]} data are empty: {what}.",
+        f"The {_NAMES[stage]} data are empty: {reason}.",
         expected="at least one batch.",
         fix="check the data set, its split, and drop_last with a batch size larger than the data set.",
     )

@@ -41,13 +41,13 @@ def strategy_of(given: Any, environment: Environment) -> Strategy:
     if isinstance(given, Strategy):
         return given
     if isinstance(given, str):
-        known = registry.names("strategies")
-        name = given if given in known else given.lower()
+        registered = registry.names("strategies")
+        name = given if given in registered else given.lower()
         if name == "auto":
             several = environment.world_size > 1
             name = ("ddp_notebook" if hasattr(sys, "ps1") else "ddp") if several else "single_device"
-        if name not in known:
-            names = ("auto", *known)
+        if name not in registered:
+            names = ("auto", *registered)
             meant = closest(name, names, "auto")
             raise UnknownNameError("strategy", given, names, fix=f"{owner()}(strategy={meant!r})")
         strategy: Strategy = registry.get("strategies", name)()
@@ -76,15 +76,15 @@ def environment_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any
         if isinstance(environment, SLURMEnvironment) and not environment.is_asked
     ]
     asked = [environment for environment in environments if environment not in requeues]
-    others = [one for one in asked if not isinstance(one, (Environment, str))]
+    others = [environment for environment in asked if not isinstance(environment, (Environment, str))]
     if len(asked) > 1 or len(requeues) > 1 or (requeues and others):  # SLURM's plugin and an Environment: allowed
         raise MisconfigurationException(
             f"plugins holds several environments: {', '.join(map(_named, environments))}.",
             expected="one, which knows the rank of this process.",
             fix="leave out the other ones; one that is given to the strategy counts as well.",
         )
-    given = next(iter(asked), None)
-    return detect(None if devices == "auto" else len(chosen), num_nodes, given, automatic=len(chosen))
+    first = next(iter(asked), None)
+    return detect(None if devices == "auto" else len(chosen), num_nodes, first, automatic=len(chosen))
 
 
 def hardware_of(
@@ -122,8 +122,8 @@ def plugins_of(given: Any, precision: Any) -> Any:
     """Return the precision in `precision` or `plugins`."""
     plugins = _list(given)
     precisions = [plugin for plugin in plugins if isinstance(plugin, Precision)]
-    known = (Precision, StrategyPlugin)
-    unknown = [plugin for plugin in plugins if not isinstance(plugin, known) and not is_environment(plugin)]
+    types = (Precision, StrategyPlugin)
+    unknown = [plugin for plugin in plugins if not isinstance(plugin, types) and not is_environment(plugin)]
     if unknown:
         raise ArgumentTypeError(
             f"plugins holds {shown(unknown[0])}.",
@@ -143,20 +143,20 @@ def plugins_of(given: Any, precision: Any) -> Any:
 
 def arguments_of(strategy: Any, accelerator: Any, devices: Any, plugins: Any) -> tuple[Any, Any, Any]:
     """Return the arguments `accelerator`, `devices` and `plugins`, with those that the strategy sets."""
-    given = strategy.extension.arguments if isinstance(strategy, Strategy) else {}
-    found = {"accelerator": accelerator, "devices": devices}
-    for name, value in found.items():
-        if name in given and value != "auto" and value is not given[name]:
+    of_strategy = strategy.extension.arguments if isinstance(strategy, Strategy) else {}
+    arguments = {"accelerator": accelerator, "devices": devices}
+    for name, value in arguments.items():
+        if name in of_strategy and value != "auto" and value is not of_strategy[name]:
             raise MisconfigurationException(
                 f"{name} is given twice: {owner()}({name}={value!r}) and {type(strategy).__name__} with "
-                f"{given[name]!r}.",
+                f"{of_strategy[name]!r}.",
                 expected="one of the two.",
                 fix=f"leave out {owner()}({name}=…).",
             )
-    more = given.get("plugins", ())
+    more = of_strategy.get("plugins", ())
     return (
-        given.get("accelerator", accelerator),
-        given.get("devices", devices),
+        of_strategy.get("accelerator", accelerator),
+        of_strategy.get("devices", devices),
         [*_list(plugins), *more] if more else plugins,
     )
 
@@ -178,7 +178,7 @@ def attach_plugins(plugins: Any, strategy: Strategy) -> None:
             strategy.extend(environment=plugin)
         elif isinstance(plugin, StrategyPlugin):
             stands_for = plugin.__class__  # of a mock, the class that it stands for
-            bases = (one for one in stands_for.__mro__ if StrategyPlugin in one.__bases__)
+            bases = (base for base in stands_for.__mro__ if StrategyPlugin in base.__bases__)
             kind = next(bases, stands_for)
             if kind in attached:
                 raise MisconfigurationException(
@@ -211,8 +211,10 @@ def loggers_of(given: Any, root: str, fast: bool, base: type = Logger) -> list[A
         given = "tensorboard"
     if isinstance(given, str):
         factory = registry.get("loggers", given)
-        known = inspect.signature(factory).parameters.values()
-        has_folder = any(one.name == "save_dir" or one.kind is one.VAR_KEYWORD for one in known)
+        parameters = inspect.signature(factory).parameters.values()
+        has_folder = any(
+            parameter.name == "save_dir" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
+        )
         return [factory(save_dir=root) if has_folder else factory()]
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, (FabricLogger, type)) else [given]
     for logger in several:
@@ -266,11 +268,11 @@ def profiler_of(given: Any) -> Any:
     )
 
 
-def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str:
-    is_class = isinstance(given, type) and issubclass(given, base)
-    if foreign := fix_for(given):
+def _instance(argument: str, plugin: Any, base: type, arguments: str = "") -> str:
+    is_class = isinstance(plugin, type) and issubclass(plugin, base)
+    if foreign := fix_for(plugin):
         return foreign
-    return f"{owner()}({argument}={given.__name__}({arguments}))" if is_class else ""
+    return f"{owner()}({argument}={plugin.__name__}({arguments}))" if is_class else ""
 
 
 def plan_of(
@@ -333,12 +335,12 @@ def loader_intervals(settings: Settings, data: EvalData | None) -> tuple[tuple[s
     """Return the intervals of the validation loaders by name, if they have their own; `data` may not be known yet."""
     by_batches = isinstance(settings.val_check_interval, Mapping)
     argument, default = ("val_check_interval", None) if by_batches else ("check_val_every_n_epoch", 1)
-    given = getattr(settings, argument)
-    if not isinstance(given, Mapping):
+    interval = getattr(settings, argument)
+    if not isinstance(interval, Mapping):
         return ()
     if data is None:  # with compat: then a validation is due as often as it may be
-        return tuple((name, as_intervals(each)) for name, each in {**given, "": default}.items() if each)
-    each = by_name(argument, given, data.names, data.name, default)
+        return tuple((name, as_intervals(each)) for name, each in {**interval, "": default}.items() if each)
+    each = by_name(argument, interval, data.names, data.name, default)
     read = zip(data.names, each, data.is_read, strict=True)
     return tuple((name, as_intervals(every)) for name, every, is_read in read if is_read)
 

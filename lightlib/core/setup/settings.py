@@ -118,11 +118,11 @@ def root_folder(given: Any) -> str:
 def refuse_intervals_within_epochs(interval: Intervals | Mapping[str, Any], across: bool) -> None:
     """Refuse intervals in batches that change, or differ between loaders, unless the entire run counts them."""
     if not across:
-        given = dict(interval) if isinstance(interval, Mapping) else [*interval]
+        shown_interval = dict(interval) if isinstance(interval, Mapping) else [*interval]
         raise MisconfigurationException(
-            f"val_check_interval={given} with batches that are counted from the start of each epoch.",
+            f"val_check_interval={shown_interval} with batches that are counted from the start of each epoch.",
             expected="intervals that change, or differ between loaders, to be counted over the entire run.",
-            fix=f"Trainer(val_check_interval={given}, check_val_every_n_epoch=None)"
+            fix=f"Trainer(val_check_interval={shown_interval}, check_val_every_n_epoch=None)"
             + (", or intervals in epochs: check_val_every_n_epoch={…}" if isinstance(interval, Mapping) else ""),
         )
 
@@ -289,27 +289,27 @@ class Settings:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Settings:
         """Check every argument and return the settings."""
-        given = with_durations(arguments)
-        _refuse_barebones_with_others(given)
-        _or_none(_text)("model_registry", given["model_registry"])
-        flag("suggest_integrations", given["suggest_integrations"])
-        data = {name: given[name] for name in ("max_duration", "validate_each")}
-        halves = given["accumulate_grad_batches"] == "auto"
-        given |= {"accumulate_grad_batches": 1} if halves else {}
-        values = {name: check(name, given[name]) for name, check in _checks().items()}
+        expanded = with_durations(arguments)
+        _refuse_barebones_with_others(expanded)
+        _or_none(_text)("model_registry", expanded["model_registry"])
+        flag("suggest_integrations", expanded["suggest_integrations"])
+        data = {name: expanded[name] for name in ("max_duration", "validate_each")}
+        halves = expanded["accumulate_grad_batches"] == "auto"
+        expanded |= {"accumulate_grad_batches": 1} if halves else {}
+        values = {name: check(name, expanded[name]) for name, check in _checks().items()}
         across = values["check_val_every_n_epoch"] is None
-        interval, interval_seconds = _val_check_interval(given["val_check_interval"], across)
+        interval, interval_seconds = _val_check_interval(expanded["val_check_interval"], across)
         settings = cls(**values, **data, val_check_interval=interval, val_check_seconds=interval_seconds)
         settings.halves_batches = halves
         if isinstance(interval, (tuple, Mapping)):
             refuse_intervals_within_epochs(interval, across)
         elif across and not (interval_seconds or settings.validate_each or isinstance(interval, int)):
             raise MisconfigurationException(
-                f"check_val_every_n_epoch=None with val_check_interval={given['val_check_interval']!r}.",
+                f"check_val_every_n_epoch=None with val_check_interval={expanded['val_check_interval']!r}.",
                 expected="an int (batches, counted across epochs) or a time as val_check_interval.",
                 fix="Trainer(val_check_interval=1000, check_val_every_n_epoch=None)",
             )
-        settings._settle(given)
+        settings._settle(expanded)
         if settings.global_batch_size is not None and settings.accumulate_grad_batches > 1:
             settings.given_accumulation = settings.accumulate_grad_batches
         return settings
@@ -331,9 +331,9 @@ class Settings:
         """Set the batch after which the run ends, when samples or tokens have reached their limit."""
         self.last_batch = batch
 
-    def _settle(self, given: Mapping[str, Any]) -> None:
+    def _settle(self, arguments: Mapping[str, Any]) -> None:
         if self.overfit_batches:
-            self._overfit(given)
+            self._overfit(arguments)
         if self.fast_dev_run:
             for stage in ("train", "val", "test", "predict"):
                 setattr(self, f"limit_{stage}_batches", int(self.fast_dev_run))
@@ -362,13 +362,13 @@ class Settings:
                 "  Expected: both, or neither.\n  Fix: Trainer(gradient_clip_val=1.0, …)"
             )
 
-    def _overfit(self, given: Mapping[str, Any]) -> None:
+    def _overfit(self, arguments: Mapping[str, Any]) -> None:
         for name in ("limit_train_batches", "limit_val_batches"):
-            if name == "limit_val_batches" and given[name] == 0:
+            if name == "limit_val_batches" and arguments[name] == 0:
                 continue
-            if given[name] not in (None, self.overfit_batches):
+            if arguments[name] not in (None, self.overfit_batches):
                 report.info(
-                    f"overfit_batches={self.overfit_batches} replaces {name}={given[name]}.\n"
+                    f"overfit_batches={self.overfit_batches} replaces {name}={arguments[name]}.\n"
                     f"  Expected: one of the two.\n  Fix: leave out {name} or overfit_batches."
                 )
             setattr(self, name, self.overfit_batches)
@@ -412,19 +412,19 @@ def _checks() -> dict[str, Callable[[str, Any], Any]]:
     return {each.name: each.metadata["check"] for each in fields(Settings) if "check" in each.metadata}
 
 
-def _refuse_barebones_with_others(given: Mapping[str, Any]) -> None:
-    if not flag("barebones", given["barebones"]):
+def _refuse_barebones_with_others(arguments: Mapping[str, Any]) -> None:
+    if not flag("barebones", arguments["barebones"]):
         return
     wants = [
         name
         for name in ("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "logger")
-        if given[name] not in (None, False)
+        if arguments[name] not in (None, False)
     ]
-    wants += [name for name in ("fast_dev_run", "detect_anomaly", "profiler") if given[name]]
-    wants += [name for name in ("num_sanity_val_steps", "log_every_n_steps") if given[name]]
+    wants += [name for name in ("fast_dev_run", "detect_anomaly", "profiler") if arguments[name]]
+    wants += [name for name in ("num_sanity_val_steps", "log_every_n_steps") if arguments[name]]
     if wants:
         raise MisconfigurationException(
-            f"barebones=True together with {', '.join(f'{name}={given[name]!r}' for name in wants)}.",
+            f"barebones=True together with {', '.join(f'{name}={arguments[name]!r}' for name in wants)}.",
             expected="barebones alone: it turns all of these off, to measure the loop.",
             fix=f"leave out barebones, or {' and '.join(wants)}.",
         )

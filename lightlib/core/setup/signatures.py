@@ -40,14 +40,14 @@ def check_signatures(owner: object, base: type, names: Sequence[str] | None = No
         if not overrides(owner, base, name):
             continue
         try:
-            given = inspect.signature(_called(getattr(owner, name)), follow_wrapped=False)
+            signature = inspect.signature(_called(getattr(owner, name)), follow_wrapped=False)
         except (TypeError, ValueError):  # not callable, or a callable without a signature
             continue
         passed = [each for each in inspect.signature(getattr(base, name)).parameters.values() if each.name != "self"]
         passed = [each for each in passed if each.kind in _POSITIONAL]
-        reason = _mismatch(given, passed)
+        reason = _mismatch(signature, passed)
         if reason:
-            leniency().tolerate(_refused(owner, name, given, passed, reason), "the call of the hook fails")
+            leniency().tolerate(_refused(owner, name, signature, passed, reason), "the call of the hook fails")
 
 
 def _called(method: Any) -> Any:
@@ -71,7 +71,7 @@ def _hooks_of(base: type) -> list[str]:
     return names
 
 
-def _mismatch(given: inspect.Signature, passed: list[inspect.Parameter]) -> str:
+def _mismatch(signature: inspect.Signature, passed: list[inspect.Parameter]) -> str:
     """Return why a call with these arguments fails; empty if it does not."""
     forms: list[tuple[int, dict[str, Any]]] = [(len(passed), {})]
     if passed and passed[-1].name == "dataloader_idx" and passed[-1].default is not passed[-1].empty:
@@ -82,19 +82,19 @@ def _mismatch(given: inspect.Signature, passed: list[inspect.Parameter]) -> str:
     reasons = []
     for number, named in forms:
         try:
-            given.bind(*[None] * number, **named)
+            signature.bind(*[None] * number, **named)
         except TypeError as error:
             reasons.append(str(error))
     return reasons[0] if len(reasons) == len(forms) else ""
 
 
 def _refused(
-    owner: object, name: str, given: inspect.Signature, passed: list[inspect.Parameter], reason: str
+    owner: object, name: str, signature: inspect.Signature, passed: list[inspect.Parameter], reason: str
 ) -> MisconfigurationException:
     is_function = name in vars(owner)  # as in LambdaCallback; otherwise a method
     before = [] if is_function else ["self"]
-    has, gets = ", ".join([*before, *given.parameters]), ", ".join([*before, *(each.name for each in passed)])
-    removed = [each for each in given.parameters if each in _REMOVED - {one.name for one in passed}]
+    has, gets = ", ".join([*before, *signature.parameters]), ", ".join([*before, *(each.name for each in passed)])
+    removed = [each for each in signature.parameters if each in _REMOVED - {parameter.name for parameter in passed}]
     since = f" Lightning 2.0 removed {', '.join(f'`{each}`' for each in removed)}." if removed else ""
     outputs = f"  # collect the outputs in {name.replace('_epoch_end', '_batch_end')}" if "outputs" in removed else ""
     return MisconfigurationException(

@@ -22,12 +22,12 @@ def strategy_by_memory(given: Strategy, module: nn.Module) -> Strategy:
         given: Connected, and not set up yet.
     """
     memories = [given.accelerator.memory(device) for device in given.devices]
-    known = [memory for memory in memories if memory is not None]
-    if not known or len(known) < len(memories) or given.launcher not in (None, "subprocess"):
+    known_memories = [memory for memory in memories if memory is not None]
+    if not known_memories or len(known_memories) < len(memories) or given.launcher not in (None, "subprocess"):
         return given
     stored = given.precision.param_dtype
     dtype = None if given.precision.autocasts or stored is torch.float32 else stored
-    advice = advise(module, given.world_size, min(known), param_dtype=dtype)
+    advice = advise(module, given.world_size, min(known_memories), param_dtype=dtype)
     if advice.fits and advice.strategy != "fsdp":
         if given.world_size > 1:
             report.info(f'strategy="auto" is {advice.strategy}: {advice.reason}.')

@@ -81,7 +81,7 @@ def checked_call(init: Init, prefixes: tuple[str, ...] = _PREFIXES) -> Init:
         init: The constructor.
         prefixes: Of the variables.
     """
-    known = [name for name in inspect.signature(init).parameters if name != "self"]
+    names = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -90,12 +90,12 @@ def checked_call(init: Init, prefixes: tuple[str, ...] = _PREFIXES) -> Init:
                 f"{owner()} got {len(args)} positional argument{'s' * (len(args) > 1)}: "
                 f"{', '.join(f'{arg!r:.40}' for arg in args)}.",
                 expected="keyword arguments only.",
-                fix=_as_keyword(known, args[0]),
+                fix=_as_keyword(names, args[0]),
             )
         for name, value in kwargs.items():
-            if name not in known:
-                raise _unknown_argument(name, value, known)
-        variables = _variables(known, kwargs, prefixes)
+            if name not in names:
+                raise _unknown_argument(name, value, names)
+        variables = _variables(names, kwargs, prefixes)
         try:
             init(self, **kwargs, **{name: _literal(os.environ[variable]) for name, variable in variables.items()})
         except LightlibError as error:
@@ -105,8 +105,8 @@ def checked_call(init: Init, prefixes: tuple[str, ...] = _PREFIXES) -> Init:
     return cast(Init, checked)  # for type checkers it has the arguments of `init`
 
 
-def _as_keyword(known: list[str], value: Any) -> str:
-    name, example = ("max_epochs", 10) if "max_epochs" in known else ("devices", 2)
+def _as_keyword(names: list[str], value: Any) -> str:
+    name, example = ("max_epochs", 10) if "max_epochs" in names else ("devices", 2)
     return f"{owner()}({name}={value if type(value) is int else example})"
 
 
@@ -114,7 +114,7 @@ def _written(fix: str, value: str) -> str:
     return fix.replace("{value}", value).replace("{owner}", owner().name).replace("{loaders}", owner().loaders)
 
 
-def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeError:
+def _unknown_argument(name: str, value: Any, names: list[str]) -> ArgumentTypeError:
     shown = f"{value!r:.60}"
     if name in REMOVED:
         replacement, fix = REMOVED[name]
@@ -123,10 +123,10 @@ def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeEr
             expected=f"{replacement}.",
             fix=_written(fix, shown),
         )
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, names, n=1)
     return ArgumentTypeError(
-        f"{owner()} got an unknown argument `{name}={shown}`.{nearest(name, known)}",
-        expected=f"an argument of {owner().noun}." if near else f"an argument among {', '.join(known)}.",
+        f"{owner()} got an unknown argument `{name}={shown}`.{nearest(name, names)}",
+        expected=f"an argument of {owner().noun}." if near else f"an argument among {', '.join(names)}.",
         fix=f"{owner()}({near[0]}={shown})" if near else "correct the name or leave it out.",
     )
 
@@ -143,16 +143,16 @@ def refuse_unknown(given: Mapping[str, Any], method: Callable[..., Any], trainer
         return
     (name, value), verb = next(iter(given.items())), method.__name__
     parameters = [each for each in inspect.signature(method).parameters.values() if each.name != "self"]
-    known = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
+    names = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
     shown = " ".join(f"{value!r:.60}".split())
     written = shown if isinstance(value, (bool, int, float, str, type(None))) else "…"
-    near = _DATA[name] if _DATA.get(name) in known else closest(name, known)
-    own, trainers = _EPOCHS.get(name, name), inspect.signature(trainer).parameters
+    near = _DATA[name] if _DATA.get(name) in names else closest(name, names)
+    trainer_name, trainers = _EPOCHS.get(name, name), inspect.signature(trainer).parameters
     call = f"trainer.{verb}(module, "
     if name in REMOVED:
         hint, fix = f" Its replacement: {REMOVED[name][0]}.", REMOVED[name][1].replace("{value}", written)
-    elif own in trainers:
-        hint, fix = f" It is an argument of {trainer.__name__}.", f"{trainer.__name__}({own}={written})"
+    elif trainer_name in trainers:
+        hint, fix = f" It is an argument of {trainer.__name__}.", f"{trainer.__name__}({trainer_name}={written})"
     elif name in _OF_DATA_MODULE:
         stage = {"fit": "train", "validate": "val"}.get(verb, verb)
         hint = " It is an argument of a loader."
@@ -167,30 +167,32 @@ def refuse_unknown(given: Mapping[str, Any], method: Callable[..., Any], trainer
         hint, fix = f" Did you mean {near!r}?" * bool(near), f"{call}{near}={written})" if near else "leave it out."
     raise ArgumentTypeError(
         f"trainer.{verb}() got an unknown argument `{name}={shown}`.{hint}",
-        expected=f"an argument among {', '.join(known)}.",
+        expected=f"an argument among {', '.join(names)}.",
         fix=fix,
     )
 
 
-def _variables(known: list[str], given: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, str]:
+def _variables(parameters: list[str], arguments: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, str]:
     """Return the arguments that the environment sets, with the names of the variables."""
     variables = {
         name: prefix + name.upper()
-        for name in known
+        for name in parameters
         for prefix in reversed(prefixes)
-        if name not in given and prefix + name.upper() in os.environ
+        if name not in arguments and prefix + name.upper() in os.environ
     }
     for variable, names in _TOGETHER.items():
         if variable in os.environ:
-            variables |= {name: variable for name in names if name in known and name not in {*given, *variables}}
+            variables |= {
+                name: variable for name in names if name in parameters and name not in {*arguments, *variables}
+            }
     for variable in os.environ:
         if not variable.startswith(prefixes):
             continue
         prefix = next(prefix for prefix in prefixes if variable.startswith(prefix))
         name = variable[len(prefix) :].lower()
-        if not name or name in known or variable in _TOGETHER:
+        if not name or name in parameters or variable in _TOGETHER:
             continue
-        near = get_close_matches(name, known, n=1, cutoff=0.85)
+        near = get_close_matches(name, parameters, n=1, cutoff=0.85)
         if name in REMOVED or near:
             hint = (
                 f"its replacement: {REMOVED[name][0]}"

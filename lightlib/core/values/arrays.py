@@ -10,7 +10,7 @@ import torch
 from lightlib.core.values.attributes import ABSENT, Known, Unsaveable, dict_of
 
 
-def encoded_array(value: Any, known: Known, path: str, each: Callable[[Any, str], Any]) -> dict[str, Any]:
+def encoded_array(value: Any, context: Known, path: str, each: Callable[[Any, str], Any]) -> dict[str, Any]:
     """Return an array or a scalar of NumPy as plain values, which `restored_array` reverses.
 
     Args:
@@ -25,13 +25,13 @@ def encoded_array(value: Any, known: Known, path: str, each: Callable[[Any, str]
     if not issubclass(kind, numpy.ndarray):
         if value.dtype.hasobject:
             raise Unsaveable("it is a record of objects")
-        known.take(value.nbytes)
+        context.take(value.nbytes)
         return {"array": value.tobytes(), "dtype": _plain_dtype(value.dtype), "shape": [], "kind": "scalar"}
     if isinstance(value, numpy.ma.MaskedArray):
         parts = {"data": value.data, "mask": numpy.ma.getmaskarray(value), "fill": numpy.asarray(value.fill_value)}
-        encoded = {name: encoded_array(numpy.asarray(part), known, path, each) for name, part in parts.items()}
+        encoded = {name: encoded_array(numpy.asarray(part), context, path, each) for name, part in parts.items()}
         return {"masked": encoded, "has_mask": value.mask is not numpy.ma.nomask, "hard": bool(value.hardmask)}
-    if kind not in (numpy.ndarray, numpy.matrix, numpy.recarray) and known.types.get(path) is not kind:
+    if kind not in (numpy.ndarray, numpy.matrix, numpy.recarray) and context.types.get(path) is not kind:
         raise Unsaveable(f"it is a {kind.__name__}")
     if kind not in (numpy.ndarray, numpy.matrix, numpy.recarray, numpy.memmap) and dict_of(value):
         raise Unsaveable(f"it is a {kind.__name__} with attributes")
@@ -42,7 +42,7 @@ def encoded_array(value: Any, known: Known, path: str, each: Callable[[Any, str]
             raise Unsaveable("it is an array with fields of objects")
         items = [each(item, f"{path}[{number}]") for number, item in enumerate(base.reshape(-1).tolist())]
         return {"objects": items, **about}
-    known.take(value.nbytes)
+    context.take(value.nbytes)
     flat = numpy.ascontiguousarray(base).reshape(-1)
     raw = flat.view(numpy.uint8) if flat.size else numpy.zeros(0, numpy.uint8)
     content = torch.from_numpy(raw if raw.flags.writeable else raw.copy())

@@ -182,10 +182,10 @@ def _is_ours(kind: type) -> bool:
     return any(base.__module__.partition(".")[0] == "lightlib" for base in kind.__mro__)
 
 
-def is_runs(value: Any, known: Known) -> bool:
+def is_runs(value: Any, context: Known) -> bool:
     """Whether an object belongs to the run, or reads data: user state does not include its attributes."""
     if is_a(value, nn.Module):
-        return any(id(parameter) in known.names for parameter in value.parameters())
+        return any(id(parameter) in context.names for parameter in value.parameters())
     return is_a(value, DataLoader) or _is_ours(type(value))
 
 
@@ -201,13 +201,13 @@ def give(held: Any, name: str, value: Any) -> None:
     """Set an attribute of an object or a class without calling its `__setattr__`, which may have side effects."""
     is_class = is_a(held, type)
     kind: type = held if is_class else type(held)
-    found = of_class(kind, name)
-    if name.startswith("__") or callable(found) or isinstance(found, (property, staticmethod, classmethod)):
+    of_type = of_class(kind, name)
+    if name.startswith("__") or callable(of_type) or isinstance(of_type, (property, staticmethod, classmethod)):
         raise Unsaveable(f"{kind.__name__} has a method or property of this name")
     if is_class:
         type.__setattr__(held, name, value)
-    elif isinstance(found, MemberDescriptorType):
-        found.__set__(held, value)
+    elif isinstance(of_type, MemberDescriptorType):
+        of_type.__set__(held, value)
     else:
         object.__getattribute__(held, "__dict__")[name] = value
 
@@ -226,9 +226,9 @@ def _found(name: str) -> Any:
     return kind if isinstance(kind, type) else None
 
 
-def record_class(name: str, known: Known) -> type | None:
+def record_class(name: str, context: Known) -> type | None:
     """Return the named tuple or dataclass of this name, if the user defined it and the program has imported it."""
-    kind = _found(name) if name.partition(":")[0].partition(".")[0] in known.roots else None
+    kind = _found(name) if name.partition(":")[0].partition(".")[0] in context.roots else None
     if kind is None:
         return None
     return kind if is_dataclass_type(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")) else None

@@ -51,7 +51,7 @@ def saves(kind: Any, name: str) -> bool:
 @cache
 def _saved(kind: Any) -> frozenset[str] | None:
     """Return the attributes that the user's methods for checkpoints read, None if they read all."""
-    found: set[str] = set()
+    names: set[str] = set()
     done: set[Any] = set()
     waiting = [method for saver in _SAVERS[:-1] if (method := _of_class(kind, saver)) is not None]
     while waiting:
@@ -63,17 +63,17 @@ def _saved(kind: Any) -> frozenset[str] | None:
         read = _read_by(method, code)
         if read is None:
             return None
-        found |= read
+        names |= read
         for name in read:
             of_kind = _of_class(kind, name)
             of_kind = of_kind.fget if isinstance(of_kind, property) else getattr(of_kind, "__func__", of_kind)
             if callable(of_kind):  # self.pack(), whose result is saved
                 waiting.append(of_kind)
             elif isinstance(of_kind, (list, tuple, set, frozenset)):  # the names of attributes
-                found |= {one for one in of_kind if isinstance(one, str)}
+                names |= {name for name in of_kind if isinstance(name, str)}
         if "super" in code.co_names:
             waiting += [vars(base)[method.__name__] for base in kind.__mro__ if method.__name__ in vars(base)]
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _of_class(kind: type, name: str) -> Any:
@@ -86,22 +86,22 @@ def _read_by(method: Any, code: Any) -> set[str] | None:
     tree, names = _parsed(text) if text else None, set(_names_in(code))
     if tree is None or not _is_of(tree, code, names):  # without source: every attribute of any object that it reads
         return None if names & _READ_ALL else names
-    own = code.co_varnames[0] if code.co_argcount else "self"
-    found: set[str] = set()
+    self_name = code.co_varnames[0] if code.co_argcount else "self"
+    names_read: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self_name:
             if node.attr == "__dict__":
                 return None
-            found |= _as_compiled(node.attr, names) if isinstance(node.ctx, ast.Load) else set()
+            names_read |= _as_compiled(node.attr, names) if isinstance(node.ctx, ast.Load) else set()
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READ_ALL):
             continue
-        if not any(isinstance(part, ast.Name) and part.id == own for part in node.args):
+        if not any(isinstance(part, ast.Name) and part.id == self_name for part in node.args):
             continue
         if node.func.id != "getattr":
             return None
         chosen = [part for part in node.args[1:2] if isinstance(part, ast.Constant)] or _listed(tree)
-        found |= {part.value for part in chosen if isinstance(part, ast.Constant) and isinstance(part.value, str)}
-    return found
+        names_read |= {part.value for part in chosen if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+    return names_read
 
 
 def _is_of(tree: ast.Module, code: CodeType, names: set[str]) -> bool:
@@ -208,8 +208,8 @@ def _own(node: Any) -> str | None:
 
 
 @cache
-def _source(what: type | Callable[..., Any]) -> str | None:
+def _source(target: type | Callable[..., Any]) -> str | None:
     try:
-        return textwrap.dedent(inspect.getsource(what))
+        return textwrap.dedent(inspect.getsource(target))
     except (OSError, TypeError, SyntaxError, TokenError):  # typed at a prompt, generated, or being edited
         return None

@@ -49,14 +49,14 @@ def functions_of_class(kind: type) -> Iterator[tuple[str, Any]]:
 
 def hooks_on(module: nn.Module) -> dict[str, list[str]]:
     """Return the names of the functions that the user registered as hooks on each part and parameter of a module."""
-    found: dict[str, list[str]] = {}
+    hooks_by_place: dict[str, list[str]] = {}
     for place, part in module.named_modules():
-        found[place] = [name for hooks in _HOOKS for name in _names(dict_of(part).get(hooks))]
+        hooks_by_place[place] = [name for hooks in _HOOKS for name in _names(dict_of(part).get(hooks))]
     for place, parameter in module.named_parameters():
-        found.setdefault(place, []).extend(
+        hooks_by_place.setdefault(place, []).extend(
             name for hooks in _TENSOR_HOOKS for name in _names(getattr(parameter, hooks))
         )
-    return {place: sorted(names) for place, names in found.items() if names}
+    return {place: sorted(names) for place, names in hooks_by_place.items() if names}
 
 
 def _names(hooks: Any) -> Iterator[str]:

@@ -28,7 +28,7 @@ def is_plain_tensor(value: Tensor) -> bool:
     return type(value) in _PLAIN_TENSORS and value.layout is torch.strided and not value.is_meta
 
 
-def content_of_tensor(value: Tensor, known: Known) -> Any:
+def content_of_tensor(value: Tensor, context: Known) -> Any:
     """Return a value that differs if the content of a tensor has changed, also by ``.data`` or through a NumPy view.
 
     Beyond the limits, and for subclasses of tensors, this is torch's count of writes, and a sample.
@@ -38,8 +38,8 @@ def content_of_tensor(value: Tensor, known: Known) -> Any:
         return "tensor", *about, id(value), _writes(value)
     if value.layout is not torch.strided:
         parts = [getattr(value.detach(), name)() for name in _PARTS.get(value.layout, ())]
-        return "tensor", *about, [content_of_tensor(part, known) for part in parts] or (id(value), _writes(value))
-    full = known.compare_in_full(value.nbytes, MOST) and value.nbytes <= LARGE
+        return "tensor", *about, [content_of_tensor(part, context) for part in parts] or (id(value), _writes(value))
+    full = context.compare_in_full(value.nbytes, MOST) and value.nbytes <= LARGE
     flat = value.detach().resolve_conj().resolve_neg()
     if not full:
         return "tensor", *about, id(value), _writes(value), _numbers(_sample(flat))
@@ -89,14 +89,14 @@ def checksum_on_device(flat: Tensor) -> int:
     return hash((int((numbers * factors).sum()), *rest))
 
 
-def content_of_array(value: Any, known: Known) -> Any:
+def content_of_array(value: Any, context: Known) -> Any:
     """Return a value that differs if the content of a NumPy array or scalar without objects has changed."""
     import numpy  # optional: numpy
 
     about = getattr(value, "shape", ()), str(value.dtype)
     if not isinstance(value, numpy.ndarray):
         return "number", *about, value.tobytes()
-    if not known.compare_in_full(value.nbytes, MOST) or value.nbytes > LARGE:
+    if not context.compare_in_full(value.nbytes, MOST) or value.nbytes > LARGE:
         value = (
             value.reshape(-1)[:: max(1, value.nbytes // _SAMPLE)] if value.flags.c_contiguous else value.flat[:_BLOCK]
         )

@@ -42,7 +42,7 @@ _CHUNK = 10_000
 _BASES = (OrderedDict, dict, list, tuple, deque, set, frozenset)
 
 
-def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
+def digest(value: Any, context: Known, path: str = "", depth: int = 0) -> Any:
     """Return a small value that differs if `value` has changed.
 
     Containers are compared in full, tensors and arrays up to 64 MiB each and 256 MiB together; larger ones by samples
@@ -51,33 +51,33 @@ def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
     ``known.fixed``.
     """
     kind = type(value)
-    if id(value) in known.names:
-        return "part", known.names[id(value)]
+    if id(value) in context.names:
+        return "part", context.names[id(value)]
     if kind in SCALARS:
         return kind.__name__, value if value == value else repr(value)
     if issubclass(kind, enum.Enum):
-        known.types[path] = kind
+        context.types[path] = kind
         member = dict_of(value)
         return "enum", full_name(kind), member.get("_name_"), repr(member.get("_value_"))
     if issubclass(kind, (pathlib.PurePath, datetime.timedelta, *TIMES)):
         return kind.__name__, value
     if issubclass(kind, Tensor):
-        content = content_of_tensor(value, known)
+        content = content_of_tensor(value, context)
         if not is_plain_tensor(value):
-            known.fixed[path] = content
+            context.fixed[path] = content
         return content
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, (numpy.ndarray, numpy.generic)):
-        return _digest_of_array(value, known, path, depth)
-    if id(value) in known.seen:
-        return "seen", known.seen[id(value)], not known.ids or id(value) in known.ids
-    known.seen[id(value)] = path
+        return _digest_of_array(value, context, path, depth)
+    if id(value) in context.seen:
+        return "seen", context.seen[id(value)], not context.ids or id(value) in context.ids
+    context.seen[id(value)] = path
     if depth > DEEPEST:
-        return _digest_of_deep(value, known, path)
+        return _digest_of_deep(value, context, path)
     if is_container(value):
-        known.types[path] = kind
-        return kind.__name__, *_digest_of_items(value, known, path, depth)
-    return _digest_of_object(value, known, path, depth)
+        context.types[path] = kind
+        return kind.__name__, *_digest_of_items(value, context, path, depth)
+    return _digest_of_object(value, context, path, depth)
 
 
 def is_container(value: Any) -> bool:
@@ -98,8 +98,8 @@ def items_of(value: Any) -> Iterable[Any]:
     if base is None:
         pairs: Iterable[Any] = value.items()
         return pairs
-    found: Iterable[Any] = base.items(value) if issubclass(base, dict) else base.__iter__(value)
-    return found
+    items: Iterable[Any] = base.items(value) if issubclass(base, dict) else base.__iter__(value)
+    return items
 
 
 def attributes_of_container(value: Any) -> dict[str, Any]:
@@ -107,29 +107,31 @@ def attributes_of_container(value: Any) -> dict[str, Any]:
     return attributes_of(value) if issubclass(type(value), _BASES) and type(value) not in _BASES else {}
 
 
-def _digest_of_array(value: Any, known: Known, path: str, depth: int) -> Any:
+def _digest_of_array(value: Any, context: Known, path: str, depth: int) -> Any:
     import numpy  # optional: numpy
 
     kind = type(value)
-    known.types[path] = kind
+    context.types[path] = kind
     if issubclass(kind, numpy.ma.MaskedArray):
-        parts = [content_of_array(part, known) for part in (value.data, numpy.ma.getmaskarray(value))]
+        parts = [content_of_array(part, context) for part in (value.data, numpy.ma.getmaskarray(value))]
         return "masked", kind.__name__, parts, repr(value.fill_value)
-    attributes = [(name, digest(item, known, f"{path}.{name}", depth + 1)) for name, item in dict_of(value).items()]
+    attributes = [(name, digest(item, context, f"{path}.{name}", depth + 1)) for name, item in dict_of(value).items()]
     if value.dtype.hasobject:
-        known.kept.append(items := numpy.asarray(value).reshape(-1).tolist())
-        return kind.__name__, value.shape, str(value.dtype), _digest_of_items(items, known, path, depth), attributes
-    return kind.__name__, content_of_array(value, known), attributes
+        context.kept.append(items := numpy.asarray(value).reshape(-1).tolist())
+        return kind.__name__, value.shape, str(value.dtype), _digest_of_items(items, context, path, depth), attributes
+    return kind.__name__, content_of_array(value, context), attributes
 
 
-def _digest_of_items(value: Any, known: Known, path: str, depth: int) -> tuple[Any, ...]:
+def _digest_of_items(value: Any, context: Known, path: str, depth: int) -> tuple[Any, ...]:
     attributes = attributes_of_container(value).items()
-    own = [(name, digest(item, known, f"{path}.{name}", depth + 1)) for name, item in attributes]
+    of_attributes = [(name, digest(item, context, f"{path}.{name}", depth + 1)) for name, item in attributes]
     is_set = issubclass(type(value), (set, frozenset))
     if not is_set and (plain := content_of_plain(items_of(value))) is not None:
-        return plain, own
+        return plain, of_attributes
     if is_set:
-        return frozenset(repr(digest(item, known, f"{path}[{_key(item)}]", depth + 1)) for item in items_of(value)), own
+        return frozenset(
+            repr(digest(item, context, f"{path}[{_key(item)}]", depth + 1)) for item in items_of(value)
+        ), of_attributes
     total, left, first = blake2b(digest_size=16), iter(items_of(value)), 0
     is_mapping = issubclass(type(value), Mapping)
     while chunk := list(islice(left, _CHUNK)):
@@ -139,12 +141,12 @@ def _digest_of_items(value: Any, known: Known, path: str, depth: int) -> tuple[A
             values, places = [item for _, item in chunk], map("{}[{!r}]".format, _always(path), keys)
         else:
             values, places = chunk, map("{}[{}]".format, _always(path), range(first, first + len(chunk)))
-        digests = content_of_many(values, known)
+        digests = content_of_many(values, context)
         if digests is None:
-            digests = [digest(item, known, place, depth + 1) for item, place in zip(values, places, strict=False)]
+            digests = [digest(item, context, place, depth + 1) for item, place in zip(values, places, strict=False)]
         total.update(repr(digests).encode(errors="surrogatepass"))
         first += len(chunk)
-    return first, total.digest(), own
+    return first, total.digest(), of_attributes
 
 
 def _always(path: str) -> Iterator[str]:
@@ -159,47 +161,47 @@ def _key(key: Any) -> Any:
         return f"{type(key).__name__} {id(key)}"
 
 
-def _digest_of_object(value: Any, known: Known, path: str, depth: int) -> Any:
+def _digest_of_object(value: Any, context: Known, path: str, depth: int) -> Any:
     kind = type(value)
-    if is_runs(value, known):
-        known.fixed[path] = kind.__name__, id(value)
-        return known.fixed[path]
+    if is_runs(value, context):
+        context.fixed[path] = kind.__name__, id(value)
+        return context.fixed[path]
 
     def parts(named: Iterable[tuple[str, Any]]) -> list[Any]:
-        return [(name, digest(item, known, f"{path}.{name}", depth + 1)) for name, item in named]
+        return [(name, digest(item, context, f"{path}.{name}", depth + 1)) for name, item in named]
 
     if is_generator(value):
-        known.types[path] = kind
+        context.types[path] = kind
         return "generator", fingerprint(value), parts(attributes_of_generator(value).items())
     if is_metric(value):
-        known.types[path] = kind
-        known.kept.append(dict(value.metric_state))
-        return kind.__name__, value.update_count, parts(known.kept[-1].items())
+        context.types[path] = kind
+        context.kept.append(dict(value.metric_state))
+        return kind.__name__, value.update_count, parts(context.kept[-1].items())
     if issubclass(kind, nn.Module) or has_protocol(value):
-        known.types[path] = kind
+        context.types[path] = kind
         try:
-            known.kept.append(state_of(value))
-            return kind.__name__, digest(known.kept[-1], known, f"{path}()", depth + 1)
+            context.kept.append(state_of(value))
+            return kind.__name__, digest(context.kept[-1], context, f"{path}()", depth + 1)
         except Unsaveable:
             return kind.__name__, id(value), parts(attributes_of(value).items())
     if kind is FunctionType:
-        return _digest_of_function(value, known, path, parts)
+        return _digest_of_function(value, context, path, parts)
     if kind is MethodType:
         return "method", parts([("__func__", value.__func__), ("__self__", value.__self__)])
     if is_users_object(value):
-        known.types[path] = kind
+        context.types[path] = kind
         return kind.__name__, parts(attributes_of(value).items())
-    return _digest_of_other(value, known, path, parts)
+    return _digest_of_other(value, context, path, parts)
 
 
-def _digest_of_function(value: Any, known: Known, path: str, parts: Callable[[Any], list[Any]]) -> Any:
-    known.types[path] = value
+def _digest_of_function(value: Any, context: Known, path: str, parts: Callable[[Any], list[Any]]) -> Any:
+    context.types[path] = value
     cells = [
         (name, _content(cell)) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
     ]
     defaults = ("__defaults__", value.__defaults__), ("__kwdefaults__", value.__kwdefaults__)
-    known.fixed[path] = found = "function", id(value.__code__), parts(chain(cells, defaults))
-    return found, parts(attributes_of(value).items())
+    context.fixed[path] = of_code = "function", id(value.__code__), parts(chain(cells, defaults))
+    return of_code, parts(attributes_of(value).items())
 
 
 def _content(cell: Any) -> Any:
@@ -209,21 +211,21 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _digest_of_other(value: Any, known: Known, path: str, parts: Callable[[Any], list[Any]]) -> Any:
+def _digest_of_other(value: Any, context: Known, path: str, parts: Callable[[Any], list[Any]]) -> Any:
     """Return the digest of an object that is saved in another way than by its attributes, or not at all."""
-    kind, found = type(value), state_of_library(value)
-    if found is not None:
-        known.types[path] = kind
-        known.kept.append(found)
-        return full_name(kind), parts((str(number), item) for number, item in enumerate(found))
+    kind, state = type(value), state_of_library(value)
+    if state is not None:
+        context.types[path] = kind
+        context.kept.append(state)
+        return full_name(kind), parts((str(number), item) for number, item in enumerate(state))
     if is_compared(kind):
         attributes = attributes_of(value) or reduced(value)
-        known.kept.append(attributes)
-        known.fixed[path] = found = full_name(kind), parts((attributes or {"id": id(value)}).items())
-        return found
+        context.kept.append(attributes)
+        context.fixed[path] = state = full_name(kind), parts((attributes or {"id": id(value)}).items())
+        return state
     place = place_in_file(value) if issubclass(kind, io.IOBase) else None
-    known.fixed[path] = full_name(kind), id(value), place
-    return known.fixed[path]
+    context.fixed[path] = full_name(kind), id(value), place
+    return context.fixed[path]
 
 
 def attributes_of_generator(value: Any) -> dict[str, Any]:
@@ -231,21 +233,23 @@ def attributes_of_generator(value: Any) -> dict[str, Any]:
     return {name: item for name, item in dict_of(value).items() if name != "gauss_next"}
 
 
-def _digest_of_deep(value: Any, known: Known, path: str) -> Any:
+def _digest_of_deep(value: Any, context: Known, path: str) -> Any:
     """Return the digest of a value below the deepest level that is saved, without recursion."""
-    seen: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     total, waiting = blake2b(digest_size=16), [value]
     while waiting:
         item = waiting.pop()
-        shallow = known.again()
-        if id(item) in seen or id(item) in known.names:
-            total.update(repr(("seen", seen.get(id(item)), known.names.get(id(item)))).encode())
+        shallow = context.again()
+        if id(item) in numbers or id(item) in context.names:
+            total.update(repr(("seen", numbers.get(id(item)), context.names.get(id(item)))).encode())
             continue
-        seen[id(item)] = len(seen)
-        known.kept.append(item)
+        numbers[id(item)] = len(numbers)
+        context.kept.append(item)
         inner: list[Any] | None = None
         if is_container(item):
-            inner = [part for one in items_of(item) for part in (one if issubclass(type(item), Mapping) else (one,))]
+            inner = [
+                part for entry in items_of(item) for part in (entry if issubclass(type(item), Mapping) else (entry,))
+            ]
         elif is_users_object(item) and not has_protocol(item) and type(item) is not FunctionType:
             inner = [part for pair in attributes_of(item).items() for part in pair]
         if inner is None:

@@ -57,7 +57,7 @@ _NAME_AT_END = re.compile(r"\w+")
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict, OrderedDict, Counter, defaultdict)
 
 
-def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = ()) -> Any:
+def encode(value: Any, context: Known, path: str = "", within: tuple[int, ...] = ()) -> Any:
     """Return `value` as tensors and plain values, which :func:`restored` reverses.
 
     Args:
@@ -66,40 +66,40 @@ def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = (
         within: The `id` of the containers around it.
     """
     kind = type(value)
-    if id(value) in known.names:
-        return {"part": known.names[id(value)]}
+    if id(value) in context.names:
+        return {"part": context.names[id(value)]}
     if kind in (str, bytes) and (is_secret(_NAME_AT_END.findall(path)[-1:], value) or has_password(value)):
         raise Unsaveable("it looks like a secret, which no checkpoint holds", "set it again when the run is resumed")
     if kind in SCALARS:
-        known.take(len(value) if kind in (str, bytes) else 16)
+        context.take(len(value) if kind in (str, bytes) else 16)
         return value
-    if path not in known.types and path not in known.fixed:
-        path = known.ids.get(id(value), path)  # it was found somewhere else first
-    left = known.room
+    if path not in context.types and path not in context.fixed:
+        path = context.ids.get(id(value), path)  # it was found somewhere else first
+    left = context.room
     try:
-        return _encoded(value, known, path, within)
+        return _encoded(value, context, path, within)
     except TooLarge:
         raise
     except Unsaveable:
-        same = path in known.fixed and digest(value, known.again(), path) == known.fixed[path]
+        same = path in context.fixed and digest(value, context.again(), path) == context.fixed[path]
         if same and not advances_unseen(value):
-            known.reset_room(left)
+            context.reset_room(left)
             return {"unchanged": True}
         raise
 
 
-def _encoded(value: Any, known: Known, path: str, within: tuple[int, ...]) -> Any:
+def _encoded(value: Any, context: Known, path: str, within: tuple[int, ...]) -> Any:
     kind = type(value)
     if issubclass(kind, Tensor):
-        return _tensor(value, known)
+        return _tensor(value, context)
     if id(value) in within or len(within) > DEEPEST:
         why = "it contains itself" if id(value) in within else f"it is nested more than {DEEPEST} levels deep"
         raise Unsaveable(why)
     within = (*within, id(value))
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, (numpy.ndarray, numpy.generic)):
-        return encoded_array(value, known, path, lambda item, at: encode(item, known, at, within))
-    known.take(64)
+        return encoded_array(value, context, path, lambda item, at: encode(item, context, at, within))
+    context.take(64)
     if issubclass(kind, pathlib.PurePath):
         return {"path": str(value)}
     if issubclass(kind, datetime.timedelta):
@@ -107,39 +107,39 @@ def _encoded(value: Any, known: Known, path: str, within: tuple[int, ...]) -> An
     if kind in TIMES:
         return {kind.__name__: value.isoformat()}
     encoder = _encoded_container if is_container(value) else _encoded_object
-    return encoder(value, known, path, within)
+    return encoder(value, context, path, within)
 
 
-def _tensor(value: Tensor, known: Known) -> Any:
+def _tensor(value: Tensor, context: Known) -> Any:
     if not is_plain_tensor(value):
         where = "without data" if value.is_meta else f"of layout {value.layout}"
         raise Unsaveable(f"it is a {type(value).__name__} {where}")
-    known.take(value.nbytes)
+    context.take(value.nbytes)
     return {"tensor": value.detach(), "on_device": value.device.type != "cpu", "grad": value.requires_grad}
 
 
-def _encoded_container(value: Any, known: Known, path: str, within: tuple[int, ...]) -> Any:
+def _encoded_container(value: Any, context: Known, path: str, within: tuple[int, ...]) -> Any:
     kind = type(value)
-    known.take(8 * len(value))
+    context.take(8 * len(value))
     if is_config(value):
-        return {"config": encode(unresolved(value), known, path, within)}
-    record = hasattr(kind, "_fields") and record_class(full_name(kind), known) is kind
-    filled = issubclass(kind, (*IN_PLACE, Mapping)) and known.types.get(path) is kind
+        return {"config": encode(unresolved(value), context, path, within)}
+    record = hasattr(kind, "_fields") and record_class(full_name(kind), context) is kind
+    filled = issubclass(kind, (*IN_PLACE, Mapping)) and context.types.get(path) is kind
     if not (kind in _CONTAINERS or record or filled):
         raise Unsaveable(f"it is a {kind.__name__}")
     more = {}
     if attributes := attributes_of_container(value):
-        more["attributes"] = {n: encode(item, known, f"{path}.{n}", within) for n, item in attributes.items()}
+        more["attributes"] = {n: encode(item, context, f"{path}.{n}", within) for n, item in attributes.items()}
     if issubclass(kind, Mapping):
         pairs = list(items_of(value))
-        keys = _encoded_items([key for key, _ in pairs], known, path, within)
-        values = packed([item for _, item in pairs], known)
+        keys = _encoded_items([key for key, _ in pairs], context, path, within)
+        values = packed([item for _, item in pairs], context)
         if values is None:
-            values = [encode(item, known, f"{path}[{key!r}]", within) for key, item in pairs]
+            values = [encode(item, context, f"{path}[{key!r}]", within) for key, item in pairs]
         factory = getattr(value, "default_factory", None)
         factory_name = getattr(factory, "__name__", None)
         return {"mapping": kind.__name__, "keys": keys, "values": values, "factory": factory_name, **more}
-    items = _encoded_items(list(items_of(value)), known, path, within)
+    items = _encoded_items(list(items_of(value)), context, path, within)
     if kind is list:
         return items
     if record:
@@ -149,89 +149,89 @@ def _encoded_container(value: Any, known: Known, path: str, within: tuple[int, .
     return {kind.__name__: items, "maxlen": value.maxlen} if kind is deque else {kind.__name__: items}
 
 
-def _encoded_items(items: list[Any], known: Known, path: str, within: tuple[int, ...]) -> Any:
-    found = packed(items, known)
-    if found is not None:
-        return {"packed": found} if isinstance(found, dict) else found
-    return [encode(item, known, f"{path}[{number}]", within) for number, item in enumerate(items)]
+def _encoded_items(items: list[Any], context: Known, path: str, within: tuple[int, ...]) -> Any:
+    packed_items = packed(items, context)
+    if packed_items is not None:
+        return {"packed": packed_items} if isinstance(packed_items, dict) else packed_items
+    return [encode(item, context, f"{path}[{number}]", within) for number, item in enumerate(items)]
 
 
-def _encoded_enum(value: Any, known: Known, path: str) -> Any:
+def _encoded_enum(value: Any, context: Known, path: str) -> Any:
     kind, member = type(value), dict_of(value)
     name = full_name(kind) if enum_class(full_name(kind)) is kind else None
-    if name is None and known.types.get(path) is not kind:
+    if name is None and context.types.get(path) is not kind:
         raise Unsaveable(f"it became a {kind.__name__}")
     if issubclass(kind, enum.Flag):  # a combination of members has no name
         return {"enum": int(member["_value_"]), "class": name}
     return {"enum": member["_name_"], "class": name}
 
 
-def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]) -> Any:
+def _encoded_object(value: Any, context: Known, path: str, within: tuple[int, ...]) -> Any:
     kind = type(value)
     if issubclass(kind, enum.Enum):
-        return _encoded_enum(value, known, path)
-    if is_dataclass_type(kind) and record_class(full_name(kind), known) is kind and not has_protocol(value):
-        return {"record": full_name(kind), "attributes": _encoded_attributes(value, known, path, within)}
+        return _encoded_enum(value, context, path)
+    if is_dataclass_type(kind) and record_class(full_name(kind), context) is kind and not has_protocol(value):
+        return {"record": full_name(kind), "attributes": _encoded_attributes(value, context, path, within)}
     if (library := encoded_library(value)) is not None:
         if (place := not_plain(library)) is not None:
             raise Unsaveable(f"it holds an object that is no plain value at {place}")
-        known.take(_size(library))
+        context.take(_size(library))
         return library
     _refuse_positions(value)
     in_place = is_generator(value) or is_metric(value) or issubclass(kind, nn.Module) or has_protocol(value)
-    if is_runs(value, known) or not (in_place or is_users_object(value)):
+    if is_runs(value, context) or not (in_place or is_users_object(value)):
         name = getattr(value, "__qualname__", None) if issubclass(kind, (*_FUNCTIONS, type)) else None
-        if kind is FunctionType and known.types.get(path) is value:
+        if kind is FunctionType and context.types.get(path) is value:
             raise Unsaveable(_CHANGED_WITHIN)
         if name:
             raise Unsaveable(f"it became {name}", "store a name or a number that changes, and use it to choose")
         raise Unsaveable(f"it is a {kind.__name__}")
     if kind is FunctionType:
-        if known.types.get(path) is not value:
+        if context.types.get(path) is not value:
             raise Unsaveable(
                 f"it became {value.__qualname__}", "store a name or a number that changes, and use it to choose"
             )
-        digest(value, now := known.again(), path)
-        if now.fixed[path] != known.fixed.get(path, now.fixed[path]):
+        digest(value, now := context.again(), path)
+        if now.fixed[path] != context.fixed.get(path, now.fixed[path]):
             raise Unsaveable(_CHANGED_WITHIN)
-        return {"object": _encoded_attributes(value, known, path, within)}
+        return {"object": _encoded_attributes(value, context, path, within)}
     if made(full_name(kind)) is not None:
-        return {"object": _encoded_attributes(value, known, path, within), "class": full_name(kind)}
-    if known.types.get(path) is not kind:
+        return {"object": _encoded_attributes(value, context, path, within), "class": full_name(kind)}
+    if context.types.get(path) is not kind:
         raise Unsaveable(
             f"a new {kind.__name__} was made since training began",
             "create it in __init__, setup or on_fit_start, and change it later",
         )
     if is_generator(value):
-        return _encoded_generator(value, known, path, within)
+        return _encoded_generator(value, context, path, within)
     if is_metric(value):
         state = metric_state(value)
-        known.take(_size(state["states"]))
+        context.take(_size(state["states"]))
         return {"metric": state}
     if in_place:
         saved = state_of(value)
         if (place := not_plain(saved)) is not None:
             raise Unsaveable(f"its state_dict() holds an object that is no plain value at {place}")
-        known.take(_size(saved))
+        context.take(_size(saved))
         return {"state": map_tensors(Tensor.detach, saved)}
-    return {"object": _encoded_attributes(value, known, path, within)}
+    return {"object": _encoded_attributes(value, context, path, within)}
 
 
 _CHANGED_WITHIN = "variables of its closure, or its defaults, have changed"
 _FUNCTIONS = (FunctionType, MethodType, type(len))
 
 
-def _encoded_generator(value: Any, known: Known, path: str, within: tuple[int, ...]) -> Any:
-    known.take(5120)
+def _encoded_generator(value: Any, context: Known, path: str, within: tuple[int, ...]) -> Any:
+    context.take(5120)
     saved = {"generator": state_of_generator(value)}
     attributes = attributes_of_generator(value)
     if attributes:
-        saved["attributes"] = {n: encode(item, known, f"{path}.{n}", within) for n, item in attributes.items()}
+        saved["attributes"] = {n: encode(item, context, f"{path}.{n}", within) for n, item in attributes.items()}
     return saved
 
 
-def _encoded_attributes(value: Any, known: Known, path: str, within: tuple[int, ...]) -> dict[str, Any]:
-    return {name: encode(item, known, f"{path}.{name}", within) for name, item in attributes_of(value).items()}
+def _encoded_attributes(value: Any, context: Known, path: str, within: tuple[int, ...]) -> dict[str, Any]:
+    return {name: encode(item, context, f"{path}.{name}", within) for name, item in attributes_of(value).items()}
 
 
 def _size(state: Any) -> int:

@@ -59,8 +59,8 @@ class AttributeDict(dict[str, Any]):
         try:
             value = self[key]
         except KeyError:
-            known = ", ".join(map(repr, self)) or "none"
-            raise AttributeError(f"No hyperparameter is named {key!r}; there are: {known}.") from None
+            names = ", ".join(map(repr, self)) or "none"
+            raise AttributeError(f"No hyperparameter is named {key!r}; there are: {names}.") from None
         return AttributeView(value) if type(value) is dict and not leniency().keeps_objects else value
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -190,7 +190,7 @@ class HyperparametersMixin:
         if is_config(self.__dict__.get("_hparams")):  # of an earlier call
             self.__dict__["_hparams"] = AttributeDict()
         if args and not all(isinstance(arg, str) for arg in args):
-            given, name = _from_object(args, frame or _caller())
+            arguments, name = _from_object(args, frame or _caller())
         else:
             frame = frame or _caller()
             if frame.f_code.co_name not in _INITIALISERS:
@@ -200,16 +200,18 @@ class HyperparametersMixin:
                     expected="a call in __init__ itself, or one dictionary of hyperparameters.",
                     fix=f"move it to {type(self).__name__}.__init__.",
                 )
-            given = _configured(self) or init_arguments(frame, self)
-            unknown = [arg for arg in args if arg not in given]
+            arguments = _configured(self) or init_arguments(frame, self)
+            unknown = [arg for arg in args if arg not in arguments]
             if unknown:
                 raise MisconfigurationException(
                     f"save_hyperparameters got {unknown[0]!r}, which is no argument of {type(self).__name__}.__init__.",
-                    expected="one of " + ", ".join(map(repr, given)) + ".",
+                    expected="one of " + ", ".join(map(repr, arguments)) + ".",
                     fix="correct the name, or call save_hyperparameters() without names to keep all.",
                 )
-            given = {key: given[key] for key in given if key in args or key.startswith("_")} if args else given
-        kept = {key: value for key, value in given.items() if key not in left_out}
+            arguments = (
+                {key: arguments[key] for key in arguments if key in args or key.startswith("_")} if args else arguments
+            )
+        kept = {key: value for key, value in arguments.items() if key not in left_out}
         for key in left_out:
             self.hparams.pop(key, None)
         for key, value in kept.items():

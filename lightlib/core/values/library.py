@@ -105,10 +105,10 @@ def reduced(value: Any) -> dict[str, Any] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of itertools, from Python 3.12 on
-            found = value.__reduce_ex__(2)
+            parts = value.__reduce_ex__(2)
     except Exception:  # noqa: BLE001  it cannot be pickled
         return None
-    return None if isinstance(found, str) else {str(number): part for number, part in enumerate(found)}
+    return None if isinstance(parts, str) else {str(number): part for number, part in enumerate(parts)}
 
 
 def encoded_library(value: Any) -> dict[str, Any] | None:

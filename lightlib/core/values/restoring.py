@@ -42,7 +42,7 @@ _FACTORIES: dict[str, Callable[[], Any]] = {
 }
 
 
-def restored(encoded: Any, current: Any, known: Known, same: bool = True) -> Any:
+def restored(encoded: Any, current: Any, context: Known, same: bool = True) -> Any:
     """Return the value that was encoded.
 
     Args:
@@ -51,7 +51,7 @@ def restored(encoded: Any, current: Any, known: Known, same: bool = True) -> Any
         same: Whether the saved value was still the same object as when training began.
     """
     if isinstance(encoded, list) or (isinstance(encoded, dict) and "packed" in encoded):
-        items = _items(encoded, current, known)
+        items = _items(encoded, current, context)
         if same and type(current) is list:
             current[:] = items
             return current
@@ -59,58 +59,58 @@ def restored(encoded: Any, current: Any, known: Known, same: bool = True) -> Any
     if not isinstance(encoded, dict):
         return encoded
     kind = next(iter(encoded))
-    return _RESTORE[kind](encoded, current, known, same)
+    return _RESTORE[kind](encoded, current, context, same)
 
 
-def _items(encoded: Any, current: Any, known: Known) -> list[Any]:
+def _items(encoded: Any, current: Any, context: Known) -> list[Any]:
     present = list(current) if isinstance(current, (list, tuple, deque)) else []
-    return _each(encoded, present, known)
+    return _each(encoded, present, context)
 
 
-def _each(encoded: Any, present: list[Any], known: Known) -> list[Any]:
+def _each(encoded: Any, present: list[Any], context: Known) -> list[Any]:
     """Return the values of a container, given those that are there now."""
     if isinstance(encoded, dict):
-        return unpacked(encoded.get("packed", encoded), present, known)
+        return unpacked(encoded.get("packed", encoded), present, context)
     present = present + [ABSENT] * (len(encoded) - len(present))
-    return [restored(item, now, known) for item, now in zip(encoded, present, strict=False)]
+    return [restored(item, now, context) for item, now in zip(encoded, present, strict=False)]
 
 
-def _restore_part(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
-    if encoded["part"] not in known.parts:
+def _restore_part(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+    if encoded["part"] not in context.parts:
         raise Unsaveable(f"it was the module's {encoded['part']!r}, which does not exist")
-    return known.parts[encoded["part"]]
+    return context.parts[encoded["part"]]
 
 
-def _restore_unchanged(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_unchanged(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
     if current is ABSENT:
         raise Unsaveable("it held an object that had not changed, and is missing here")
     return current
 
 
-def _restore_tensor(encoded: Any, current: Any, known: Known, same: bool) -> Any:
+def _restore_tensor(encoded: Any, current: Any, context: Known, same: bool) -> Any:
     saved = encoded["tensor"]
     if same and isinstance(current, Tensor) and (current.shape, current.dtype) == (saved.shape, saved.dtype):
         with torch.no_grad():
             current.copy_(saved)
         return current
-    moved = saved.to(known.device) if encoded["on_device"] else saved.clone()
+    moved = saved.to(context.device) if encoded["on_device"] else saved.clone()
     return moved.requires_grad_(encoded["grad"])
 
 
-def _restore_array(encoded: Any, current: Any, known: Known, same: bool) -> Any:
-    return restored_array(encoded, current, same, lambda item, now: restored(item, now, known))
+def _restore_array(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+    return restored_array(encoded, current, same, lambda item, now: restored(item, now, context))
 
 
-def _restore_mapping(encoded: Any, current: Any, known: Known, same: bool) -> Any:
+def _restore_mapping(encoded: Any, current: Any, context: Known, same: bool) -> Any:
     present = dict(items_of(current)) if isinstance(current, Mapping) and is_container(current) else {}
-    keys = _keys(encoded["keys"], present, known)
-    values = _each(encoded["values"], [present.get(key, ABSENT) for key in keys], known)
+    keys = _keys(encoded["keys"], present, context)
+    values = _each(encoded["values"], [present.get(key, ABSENT) for key in keys], context)
     pairs = dict(zip(keys, values, strict=True))
     if same and type(current).__name__ == encoded["mapping"]:
         base: Any = next((base for base in IN_PLACE[:2] if isinstance(current, base)), type(current))
         base.clear(current)
         base.update(current, pairs)  # of the base: a Counter would count the pairs
-        return _with_attributes(current, encoded, known)
+        return _with_attributes(current, encoded, context)
     kinds: dict[str, Any] = {"OrderedDict": OrderedDict, "Counter": Counter, "dict": dict}
     if encoded["mapping"] == "defaultdict":
         factory = getattr(current, "default_factory", None) or _FACTORIES.get(encoded["factory"] or "")
@@ -120,43 +120,43 @@ def _restore_mapping(encoded: Any, current: Any, known: Known, same: bool) -> An
     return kinds[encoded["mapping"]](pairs)
 
 
-def _keys(encoded: Any, present: Mapping[Any, Any], known: Known) -> list[Any]:
+def _keys(encoded: Any, present: Mapping[Any, Any], context: Known) -> list[Any]:
     """Return the keys of a mapping; a member of an enumeration that cannot be found is one of its present keys."""
     if isinstance(encoded, dict):
-        return unpacked(encoded["packed"], [], known)
+        return unpacked(encoded["packed"], [], context)
     members = [key for key in present if isinstance(key, enum.Enum)]
     first: Any = members[0] if members else ABSENT
-    return [restored(key, first, known) for key in encoded]
+    return [restored(key, first, context) for key in encoded]
 
 
-def _with_attributes(current: Any, encoded: Any, known: Known) -> Any:
+def _with_attributes(current: Any, encoded: Any, context: Known) -> Any:
     now = attributes_of(current)
     for name, attribute in encoded.get("attributes", {}).items():
-        give(current, name, restored(attribute, now.get(name, ABSENT), known))
+        give(current, name, restored(attribute, now.get(name, ABSENT), context))
     return current
 
 
-def _restore_filled(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_filled(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
     base: Any = next((base for base in IN_PLACE[2:] if isinstance(current, base)), None)
     if base is None or type(current).__name__ != encoded["filled"]:
         raise Unsaveable(f"it was a {encoded['filled']}, but is {_named(current)} here")
     present = [] if base is set else list(items_of(current))
-    items = _each(encoded["items"], present, known)
+    items = _each(encoded["items"], present, context)
     base.clear(current)
     (base.update if base is set else base.extend)(current, items)
-    return _with_attributes(current, encoded, known)
+    return _with_attributes(current, encoded, context)
 
 
-def _restore_config(encoded: Any, current: Any, known: Known, same: bool) -> Any:
-    content = restored(encoded["config"], ABSENT, known)
+def _restore_config(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+    content = restored(encoded["config"], ABSENT, context)
     if not is_config(current):
         raise Unsaveable(f"it was a container of OmegaConf, but is {_named(current)} here")
     return refill(current, content, same)
 
 
-def _restore_sequence(encoded: Any, current: Any, known: Known, same: bool) -> Any:
+def _restore_sequence(encoded: Any, current: Any, context: Known, same: bool) -> Any:
     kind = next(iter(encoded))
-    items = _items(encoded[kind], current, known)
+    items = _items(encoded[kind], current, context)
     if kind in ("set", "deque") and same and type(current).__name__ == kind:
         current.clear()
         (current.update if kind == "set" else current.extend)(items)
@@ -166,20 +166,20 @@ def _restore_sequence(encoded: Any, current: Any, known: Known, same: bool) -> A
     return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
 
 
-def _restore_record(encoded: Any, current: Any, known: Known, same: bool) -> Any:
-    kind: Any = record_class(encoded["record"], known)
+def _restore_record(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+    kind: Any = record_class(encoded["record"], context)
     if kind is None:
         raise Unsaveable(f"it was a {encoded['record'].partition(':')[2]}, which this program does not have")
     if "items" in encoded:
-        return tuple.__new__(kind, _items(encoded["items"], current, known))
+        return tuple.__new__(kind, _items(encoded["items"], current, context))
     target = current if same and type(current) is kind else object.__new__(kind)
     now = attributes_of(target)
     for name, attribute in encoded["attributes"].items():
-        give(target, name, restored(attribute, now.get(name, ABSENT), known))
+        give(target, name, restored(attribute, now.get(name, ABSENT), context))
     return target
 
 
-def _restore_enum(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_enum(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
     saved, kind = encoded["enum"], enum_class(encoded["class"]) if encoded.get("class") else type(current)
     if kind is None or not issubclass(kind, enum.Enum):
         raise Unsaveable(f"it was the enumeration's member {saved!r}, but is {_named(current)} here")
@@ -190,11 +190,11 @@ def _restore_enum(encoded: Any, current: Any, known: Known, same: bool) -> Any: 
     return kind[saved]
 
 
-def _restore_library(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_library(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
     return restored_library(encoded, current, same)
 
 
-def _restore_plain(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_plain(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
     (kind, saved), *_ = encoded.items()
     if kind == "path":
         return type(current)(saved) if isinstance(current, pathlib.PurePath) else pathlib.Path(saved)
@@ -204,7 +204,7 @@ def _restore_plain(encoded: Any, current: Any, known: Known, same: bool) -> Any:
     return times[kind].fromisoformat(saved)
 
 
-def _restore_object(encoded: Any, current: Any, known: Known, same: bool) -> Any:
+def _restore_object(encoded: Any, current: Any, context: Known, same: bool) -> Any:
     (kind, saved), *_ = encoded.items()
     name = encoded.get("class")
     if name is not None and not (same and full_name(type(current)) == name):
@@ -216,14 +216,14 @@ def _restore_object(encoded: Any, current: Any, known: Known, same: bool) -> Any
         raise Unsaveable(f"its state cannot be loaded into {_named(current)}")
     if kind == "generator":
         set_generator_state(current, saved)
-        return _with_attributes(current, encoded, known)
+        return _with_attributes(current, encoded, context)
     if kind == "metric":
         load_metric_state(current, copy.deepcopy(saved))
         return current
     if kind == "state":
         current.load_state_dict(copy.deepcopy(saved))  # it may keep and change its argument, which is saved again
         return current
-    return _with_attributes(current, {"attributes": saved}, known)
+    return _with_attributes(current, {"attributes": saved}, context)
 
 
 def _has_attributes(value: Any) -> bool:

@@ -74,10 +74,10 @@ class MixtureDataset(Dataset[Any]):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.sources, given, _ = sources_of(sources, weights)
+        self.sources, shares, _ = sources_of(sources, weights)
         self.stopping = _checked_stopping(stopping, num_samples)
         self.seed = None if seed is None else check_int(_OWNER, "seed", seed, 0)
-        self._turns, self._data = Proportions(given), tuple(self.sources.values())
+        self._turns, self._data = Proportions(shares), tuple(self.sources.values())
         self.weights = dict(zip(self.sources, self._turns.shares, strict=True))
         ends = [self._turns.position(number, len(data)) for number, data in enumerate(self._data)]
         if num_samples is None and self.stopping == "repeat":
@@ -107,7 +107,7 @@ class MixtureDataset(Dataset[Any]):
         """Return the order of a source in a pass; those of the present epoch are kept."""
         key = epoch, number, passed
         if key not in self._orders:
-            self._orders = {one: order for one, order in self._orders.items() if one[0] == epoch}
+            self._orders = {key: order for key, order in self._orders.items() if key[0] == epoch}
             seed = blake2b(f"{self.seed}/{number}/{passed}".encode(), digest_size=7)
             generator = torch.Generator().manual_seed(int.from_bytes(seed.digest(), "little"))
             self._orders[key] = torch.randperm(len(self._data[number]), generator=generator)
@@ -163,7 +163,7 @@ class MixtureStream(IterableDataset[Any]):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.sources, given, _ = sources_of(sources, weights)
+        self.sources, shares, _ = sources_of(sources, weights)
         self.stopping, self.num_samples = _checked_stopping(stopping, num_samples), num_samples
         if seed is not None:
             raise MisconfigurationException(
@@ -171,9 +171,9 @@ class MixtureStream(IterableDataset[Any]):
                 expected="no seed: only map-style data sets can be read in another order.",
                 fix="shuffle each stream, as in hugging_face_stream.shuffle(seed=0).",
             )
-        self._turns = Proportions(given)
+        self._turns = Proportions(shares)
         self.weights = dict(zip(self.sources, self._turns.shares, strict=True))
-        self._epoch, self._passes = _shared(()), _shared((len(given),))
+        self._epoch, self._passes = _shared(()), _shared((len(shares),))
         self._readers: dict[str, StreamReader] = {}
         self._drawn = 0
         self._loaded: dict[str, Any] | None = None

@@ -202,7 +202,7 @@ class PackedStream(IterableDataset[dict[str, Tensor]]):
 
     def _rows(self, reader: StreamReader, stream: Any, rest: list[Any], rows: int) -> Iterator[dict[str, Tensor]]:
         reader.load_state_dict(stream)
-        packer, given, is_last = self.packer, rows, False
+        packer, num_yielded, is_last = self.packer, rows, False
         incomplete = [(torch.tensor(ids), torch.tensor(labels)) for ids, labels in rest]
         while not is_last:
             begun = {
@@ -210,17 +210,17 @@ class PackedStream(IterableDataset[dict[str, Tensor]]):
                 "rest": [[ids.tolist(), labels.tolist()] for ids, labels in incomplete],
             }
             first = reader.read
-            read = [tokens_of("pack", one, number) for number, one in enumerate(self._window(reader), first)]
+            read = [tokens_of("pack", document, number) for number, document in enumerate(self._window(reader), first)]
             is_last = len(read) < packer.window
             plan = packer.rows([len(ids) for ids, _ in read], first, sum(len(ids) for ids, _ in incomplete))
             taken = [[_part(read[number - first], start, stop) for number, start, stop in row] for row in plan]
             taken[0] = incomplete + taken[0]
             incomplete = taken.pop()
             for number, row in enumerate([*taken, incomplete] if is_last and incomplete else taken, 1):
-                if number > given:
+                if number > num_yielded:
                     self._position = {**begun, "rows": number}
                     yield packer.row(row)
-            given = 0
+            num_yielded = 0
 
     @property
     def underlying_streams(self) -> list[Any]:

@@ -86,9 +86,9 @@ def _assigned(counts: list[int]) -> list[int]:
     period, parts = sum(counts), max(1, 2 * len(counts) - 2)
     behind, order = [0] * len(counts), []  # in units of 1/period
     for _ in range(period):
-        behind = [one + count for one, count in zip(behind, counts, strict=True)]
+        behind = [backlog + count for backlog, count in zip(behind, counts, strict=True)]
         chosen = min(
-            (source for source, one in enumerate(behind) if one * parts >= period),
+            (source for source, backlog in enumerate(behind) if backlog * parts >= period),
             key=lambda source: (period * (parts - 1) - parts * behind[source]) / counts[source],
         )
         behind[chosen] -= period

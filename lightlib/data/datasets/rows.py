@@ -105,27 +105,27 @@ def tokens_of(owner: str, document: Any, number: int) -> Tokens:
     return ids, labels
 
 
-def _numbers(what: str, values: Any) -> Tensor:
+def _numbers(subject: str, values: Any) -> Tensor:
     text = shown(values)
     try:
-        found = (
+        numbers = (
             values
             if isinstance(values, Tensor)
             else torch.tensor(values if hasattr(values, "__array__") else [*values])
         )
     except (TypeError, ValueError, RuntimeError):
-        found = torch.zeros(())
+        numbers = torch.zeros(())
     else:
-        text = f"of the shape {tuple(found.shape)} and the dtype {found.dtype}"
-    if found.ndim != 1 or (
-        len(found) and (found.is_floating_point() or found.is_complex() or found.dtype is torch.bool)
+        text = f"of the shape {tuple(numbers.shape)} and the dtype {numbers.dtype}"
+    if numbers.ndim != 1 or (
+        len(numbers) and (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype is torch.bool)
     ):
         raise ArgumentTypeError(
-            f"{what} {text}.",
+            f"{subject} {text}.",
             expected="a sequence of token ids: whole numbers, in one dimension.",
             fix='tokenizer(text)["input_ids"] for each document.',
         )
-    return found.long()
+    return numbers.long()
 
 
 def joined(pieces: Sequence[Tokens], length: int = 0, pad_id: int = 0) -> dict[str, Tensor]:
@@ -193,7 +193,7 @@ def padding_free_collate(documents: Sequence[Any]) -> dict[str, Any]:
         >>> batch["input_ids"], batch["cu_seq_lens_q"], batch["max_length_q"]
         (tensor([[5, 6, 7, 8, 9]]), tensor([0, 3, 5], dtype=torch.int32), 3)
     """
-    pieces = [tokens_of("padding_free_collate", one, number) for number, one in enumerate(documents)]
+    pieces = [tokens_of("padding_free_collate", document, number) for number, document in enumerate(documents)]
     pieces = [piece for piece in pieces if len(piece[0])]
     if not pieces:
         raise MisconfigurationException(

@@ -37,7 +37,7 @@ def sources_of(given: Any, weights: Any) -> Sources:
     data, weights = _separated(given, weights)
     for name, weight in zip(data, weights, strict=True):
         check_number(_OWNER, f"weights[{name!r}]", weight, least=0, below=math.inf, fix=_FIX)
-    streams = {name: _is_stream(name, one) for name, one in data.items()}
+    streams = {name: _is_stream(name, source) for name, source in data.items()}
     if not any(weights):
         raise MisconfigurationException(
             f"{_OWNER} got the weights {weights}, which sum to 0.", expected="a weight above 0.", fix=_FIX
@@ -54,20 +54,20 @@ def sources_of(given: Any, weights: Any) -> Sources:
     return Sources({name: data[name] for name in used}, list(used.values()), any(streams.values()))
 
 
-def _separated(given: Any, weights: Any) -> tuple[dict[str, Any], list[Any]]:
+def _separated(sources: Any, weights: Any) -> tuple[dict[str, Any], list[Any]]:
     """Return the data sets by name, and the weights."""
-    if not isinstance(given, (Mapping, Sequence)) or isinstance(given, str):
+    if not isinstance(sources, (Mapping, Sequence)) or isinstance(sources, str):
         raise ArgumentTypeError(
-            f"{_OWNER}({shown(given)}).", expected="a mapping of data sets, or a list of them.", fix=_FIX
+            f"{_OWNER}({shown(sources)}).", expected="a mapping of data sets, or a list of them.", fix=_FIX
         )
-    if weights is None and isinstance(given, Mapping) and not any(isinstance(key, str) for key in given):
-        given = list(given.items())
-    if isinstance(given, Mapping):
-        data = {str(name): one for name, one in given.items()}
+    if weights is None and isinstance(sources, Mapping) and not any(isinstance(key, str) for key in sources):
+        sources = list(sources.items())
+    if isinstance(sources, Mapping):
+        data = {str(name): source for name, source in sources.items()}
     else:
-        are_pairs = weights is None and all(isinstance(one, tuple) and len(one) == 2 for one in given)
-        weights = [weight for _, weight in given] if are_pairs else weights
-        data = {str(number): one[0] if are_pairs else one for number, one in enumerate(given)}
+        are_pairs = weights is None and all(isinstance(pair, tuple) and len(pair) == 2 for pair in sources)
+        weights = [weight for _, weight in sources] if are_pairs else weights
+        data = {str(number): source[0] if are_pairs else source for number, source in enumerate(sources)}
     if isinstance(weights, Mapping):
         for name in weights.keys() - data.keys():
             raise UnknownNameError("source of a mixture", name, data, fix="use the names of the data sets in weights.")

@@ -54,6 +54,8 @@ def adapter_of(loader: Any) -> StreamAdapter | None:
     """
     data = getattr(loader, "dataset", None)
     packages = [cls.__module__.partition(".")[0] for cls in (*type(data).__mro__, *type(loader).__mro__)]
-    known = registry.names("streams")
-    adapter: StreamAdapter | None = next((registry.get("streams", name)() for name in packages if name in known), None)
+    registered = registry.names("streams")
+    adapter: StreamAdapter | None = next(
+        (registry.get("streams", name)() for name in packages if name in registered), None
+    )
     return adapter

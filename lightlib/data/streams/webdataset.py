@@ -59,10 +59,10 @@ class WebDatasetStreams(StreamAdapter):
             first, *rest = loader.pipeline
             inner = self.of_rank(first, rank, size)
             return None if inner is None else _with_pipeline(loader, [inner, *rest])
-        given = _stages(loader)
-        if not any(_name(stage) in _BY_RANK for stage in given):
+        stages = _stages(loader)
+        if not any(_name(stage) in _BY_RANK for stage in stages):
             return None
-        return with_dataset(loader, _with_pipeline(loader.dataset, [_stage_of(stage, rank, size) for stage in given]))
+        return with_dataset(loader, _with_pipeline(loader.dataset, [_stage_of(stage, rank, size) for stage in stages]))
 
     def start_epoch(self, loader: Any, epoch: int) -> None:
         for stage in _stages(loader):

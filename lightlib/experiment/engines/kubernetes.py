@@ -52,7 +52,10 @@ def manifest(config: ExperimentConfig, folder: ExperimentFolder, workers: int) -
     name = re.sub(r"[^a-z0-9]+", "-", config.name.lower()).strip("-")[:50] or "experiment"
     labels = {"app.kubernetes.io/managed-by": "lightlib", "app.kubernetes.io/instance": name}
     pod = _merged({"metadata": {"labels": labels}, "spec": _pod(config, folder, image)}, config.environment.pod_spec)
-    mounts = [PurePosixPath(one["mountPath"]) for one in pod["spec"]["containers"][0].get("volumeMounts", ())]
+    mounts = [
+        PurePosixPath(volume_mount["mountPath"])
+        for volume_mount in pod["spec"]["containers"][0].get("volumeMounts", ())
+    ]
     if not any(PurePosixPath(folder.path).is_relative_to(mount) for mount in mounts):
         places.below("pod_spec").refuse(
             f"mounts {', '.join(map(str, mounts))}, and the experiment is in {str(folder.path)!r}.",
@@ -105,7 +108,7 @@ def _pod(config: ExperimentConfig, folder: ExperimentFolder, image: str) -> dict
         container["imagePullPolicy"] = "Always"
     capabilities = {"add": [*environment.add_capabilities], "drop": [*environment.drop_capabilities]}
     if any(capabilities.values()):
-        container["securityContext"] = {"capabilities": {key: one for key, one in capabilities.items() if one}}
+        container["securityContext"] = {"capabilities": {key: names for key, names in capabilities.items() if names}}
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _GRACE,
@@ -114,18 +117,18 @@ def _pod(config: ExperimentConfig, folder: ExperimentFolder, image: str) -> dict
     }
 
 
-def _merged(ours: Any, given: Any) -> Any:
+def _merged(ours: Any, theirs: Any) -> Any:
     """Return `ours` with `given` merged in: items of lists with the same name are one, and `given` wins."""
-    if isinstance(ours, Mapping) and isinstance(given, Mapping):
-        both = {key: _merged(ours[key], given[key]) for key in ours if key in given}
-        return {**ours, **given, **both}
-    if isinstance(ours, list) and isinstance(given, (list, tuple)):
-        items = {_name(one): one for one in ours}
-        for one in given:
-            name = _name(one)
-            items[name] = _merged(items[name], {**one, "name": name}) if name in items else one
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        both = {key: _merged(ours[key], theirs[key]) for key in ours if key in theirs}
+        return {**ours, **theirs, **both}
+    if isinstance(ours, list) and isinstance(theirs, (list, tuple)):
+        items = {_name(item): item for item in ours}
+        for item in theirs:
+            name = _name(item)
+            items[name] = _merged(items[name], {**item, "name": name}) if name in items else item
         return list(items.values())
-    return given
+    return theirs
 
 
 def _name(item: Any) -> Any:

@@ -65,12 +65,16 @@ def changed(old: ExperimentConfig, new: ExperimentConfig, *, continued: bool = F
         >>> changed(read(file), read({**file, "max_restarts": 1}))
         (Change(key='max_restarts', old=5, new=1),)
     """
-    found = tuple(_differences(old, new))
-    refused = [one for one in found if one.key not in MAY_CHANGE and not (continued and _more_trials(one))]
+    differences = tuple(_differences(old, new))
+    refused = [
+        difference
+        for difference in differences
+        if difference.key not in MAY_CHANGE and not (continued and _more_trials(difference))
+    ]
     if not refused:
-        return found
-    lines = [_line(one, new) for one in refused]
-    restored = "; ".join(f"{one.key}: {_text(one.old)}" for one in refused)
+        return differences
+    lines = [_line(difference, new) for difference in refused]
+    restored = "; ".join(f"{difference.key}: {_text(difference.old)}" for difference in refused)
     raise ConfigError(
         f"The experiment {old.name!r} has begun, and {'; '.join(lines)}.",
         expected=f"the settings with which it began; only these may change: {', '.join(MAY_CHANGE)}.",
@@ -78,13 +82,13 @@ def changed(old: ExperimentConfig, new: ExperimentConfig, *, continued: bool = F
     )
 
 
-def _more_trials(one: Change) -> bool:
-    return one.key == TRIALS and None not in (one.old, one.new) and one.new > one.old
+def _more_trials(change: Change) -> bool:
+    return change.key == TRIALS and None not in (change.old, change.new) and change.new > change.old
 
 
-def _line(one: Change, new: ExperimentConfig) -> str:
-    where = new.where(one.key)
-    return f"{one.key!r}{f' ({where})' if where else ''} is now {_text(one.new)} instead of {_text(one.old)}"
+def _line(change: Change, new: ExperimentConfig) -> str:
+    where = new.where(change.key)
+    return f"{change.key!r}{f' ({where})' if where else ''} is now {_text(change.new)} instead of {_text(change.old)}"
 
 
 def _text(value: Any) -> str:
@@ -94,29 +98,29 @@ def _text(value: Any) -> str:
 def _differences(old: ExperimentConfig, new: ExperimentConfig) -> Iterator[Change]:
     before, now = dict(_leaves("", old.plain())), dict(_leaves("", new.plain()))
     for key in dict.fromkeys([*before, *now]):
-        one, other = before.get(key), now.get(key)
-        if (key == _SEED and other is None) or _same(key, one, other):
+        earlier, other = before.get(key), now.get(key)
+        if (key == _SEED and other is None) or _same(key, earlier, other):
             continue
-        yield Change(key, masked_at(key, one), masked_at(key, other))
+        yield Change(key, masked_at(key, earlier), masked_at(key, other))
 
 
-def _same(key: str, one: Any, other: Any) -> bool:
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        pairs = enumerate(zip(one, other, strict=False))
-        return len(one) == len(other) and all(_same(f"{key}.{index}", *pair) for index, pair in pairs)
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(f"{key}.{name}", one[name], other[name]) for name in one)
-    hidden = any(isinstance(value, str) and is_masked(value) for value in (one, other))
-    if hidden and masked_at(key, one) == masked_at(key, other):
+def _same(key: str, first: Any, other: Any) -> bool:
+    if isinstance(first, (list, tuple)) and isinstance(other, (list, tuple)):
+        pairs = enumerate(zip(first, other, strict=False))
+        return len(first) == len(other) and all(_same(f"{key}.{index}", *pair) for index, pair in pairs)
+    if isinstance(first, dict) and isinstance(other, dict):
+        return first.keys() == other.keys() and all(_same(f"{key}.{name}", first[name], other[name]) for name in first)
+    hidden = any(isinstance(value, str) and is_masked(value) for value in (first, other))
+    if hidden and masked_at(key, first) == masked_at(key, other):
         return True
-    return one == other and type(one) is type(other)
+    return first == other and type(first) is type(other)
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys of a mapping; a length such as ``{"batches": 900}`` is one value."""
     is_length = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in UNITS
     if isinstance(value, dict) and value and not is_length:
-        for name, one in value.items():
-            yield from _leaves(f"{key}.{name}" if key else str(name), one)
+        for name, child in value.items():
+            yield from _leaves(f"{key}.{name}" if key else str(name), child)
     elif value != {}:
         yield key, value

@@ -61,22 +61,25 @@ def text(example: str) -> Check:
 def folder_name(value: Any, place: Place) -> str:
     """Check a text that is the name of a folder of the experiment."""
     name: str = text("mnist")(value, place)
-    if name.strip(".") == "" or any(one in "/\\" or ord(one) < 32 for one in name):
-        fixed = "".join("-" if one in "/\\" or ord(one) < 32 else one for one in name).strip(".") or "mnist"
+    if name.strip(".") == "" or any(character in "/\\" or ord(character) < 32 for character in name):
+        fixed = (
+            "".join("-" if character in "/\\" or ord(character) < 32 else character for character in name).strip(".")
+            or "mnist"
+        )
         place.wrong(value, "a name without slashes and control characters: a folder gets it.", place.line(fixed))
     return name
 
 
 def choice(*names: str, renamed: Mapping[str, str] | None = None) -> Check:
     """Return the check of one of several names; `renamed` has accepted spellings, which warn."""
-    known, accepted = names, dict(renamed or {})
+    allowed, accepted = names, dict(renamed or {})
 
     def check(value: Any, place: Place) -> str:
         if isinstance(value, str) and value in accepted:
             return accepted[value]
-        if not isinstance(value, str) or value not in known:
-            near = closest(str(value), known)
-            place.wrong(value, f"one of {', '.join(known)}.", place.line(near or known[0]))
+        if not isinstance(value, str) or value not in allowed:
+            near = closest(str(value), allowed)
+            place.wrong(value, f"one of {', '.join(allowed)}.", place.line(near or allowed[0]))
         return value
 
     return check

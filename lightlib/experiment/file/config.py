@@ -31,20 +31,20 @@ BATCH_SIZE = "global_batch_size"
 
 
 def _description(value: Any, place: Place) -> str:
-    found: str = checks.text("a first try")(value, place)
-    if len(found) > LONGEST_DESCRIPTION:
-        report.warn(f"{place.text} has {len(found)} characters. Tables show at most {LONGEST_DESCRIPTION}; shorten it.")
-    return found
+    text: str = checks.text("a first try")(value, place)
+    if len(text) > LONGEST_DESCRIPTION:
+        report.warn(f"{place.text} has {len(text)} characters. Tables show at most {LONGEST_DESCRIPTION}; shorten it.")
+    return text
 
 
 def _scheduling_unit(value: Any, place: Place) -> int:
-    found: int = checks.integer(1)(value, place)
-    if found < SMALLEST_UNIT:
+    unit: int = checks.integer(1)(value, place)
+    if unit < SMALLEST_UNIT:
         report.warn(
-            f"{place.text} is {found}: metrics are reported every {found} batches, which slows training down. "
+            f"{place.text} is {unit}: metrics are reported every {unit} batches, which slows training down. "
             f"Expected: at least {SMALLEST_UNIT}. Fix: {place.line(100)}"
         )
-    return found
+    return unit
 
 
 def _records(value: Any, place: Place) -> int | None:
@@ -137,7 +137,7 @@ class ExperimentConfig(Part):
     def unknown(cls, place: Place, value: Any, known: Mapping[str, Any]) -> None:
         """Raise for an unknown key; one that belongs to a section is named with it."""
         sections = (Searcher, Resources, Environment, CheckpointStorage, Optimizations, Slurm, Retention)
-        fields = ((one.section, name) for one in sections for name in one.known())
+        fields = ((part.section, name) for part in sections for name in part.known())
         meant = next((f"{section}.{name}" for section, name in fields if name == place.key), "")
         place.unknown(value, known, of="an experiment", meant=meant)
 
@@ -154,15 +154,15 @@ class ExperimentConfig(Part):
     def _check_batch_size(self, place: Place) -> None:
         """Require the batch size for a class, as Determined does."""
         here = place.below("hyperparameters").below(BATCH_SIZE)
-        given = self.hyperparameters.get(BATCH_SIZE)
-        if given is None and self.entrypoint is not None and self.entrypoint.class_path:
+        batch_size = self.hyperparameters.get(BATCH_SIZE)
+        if batch_size is None and self.entrypoint is not None and self.entrypoint.class_path:
             place.below("hyperparameters").refuse(
                 f"has no {BATCH_SIZE!r}, which the class {self.entrypoint.class_path} needs.",
                 "the batch size over all slots of a trial.",
                 here.line(64),
             )
-        if given is not None and not isinstance(given, dict):
-            checks.integer(1)(given, here)
+        if batch_size is not None and not isinstance(batch_size, dict):
+            checks.integer(1)(batch_size, here)
 
     def where(self, name: str) -> str:
         """Return the file and line of a dotted key, or of the nearest key above it; empty for a mapping.
@@ -193,7 +193,7 @@ class ExperimentConfig(Part):
             raise MisconfigurationException(
                 f"The secrets of the experiment are masked in its folder: {', '.join(masked)}.",
                 expected="their values in the environment.",
-                fix=f"export {' '.join(f'{one}=…' for one in dict.fromkeys(map(variable_of, masked)))}",
+                fix=f"export {' '.join(f'{variable}=…' for variable in dict.fromkeys(map(variable_of, masked)))}",
             )
 
     @property
@@ -217,11 +217,11 @@ class ExperimentConfig(Part):
 def _check_spaces(value: Mapping[str, Any], place: Place) -> None:
     """Refuse `val` for `vals` and the reverse; the rest of a space is checked where it is parsed."""
     swapped = {"categorical": ("val", "vals"), "const": ("vals", "val")}
-    for name, one in value.items():
-        if not isinstance(one, dict):
+    for name, entry in value.items():
+        if not isinstance(entry, dict):
             continue
-        here, (written, right) = place.below(name), swapped.get(str(one.get("type")), ("", ""))
-        if written in one and right not in one:
-            of = f"{here.key}, which is {one['type']}"
-            here.below(written).unknown(one[written], (right, "type"), of=of, meant=here.below(right).key)
-        _check_spaces(one, here)
+        here, (written, right) = place.below(name), swapped.get(str(entry.get("type")), ("", ""))
+        if written in entry and right not in entry:
+            of = f"{here.key}, which is {entry['type']}"
+            here.below(written).unknown(entry[written], (right, "type"), of=of, meant=here.below(right).key)
+        _check_spaces(entry, here)

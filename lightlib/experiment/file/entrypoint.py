@@ -63,8 +63,8 @@ def entrypoint(value: Any, place: Place) -> Entrypoint:
         ('python3', 'train.py', '--lr', '1')
     """
     if isinstance(value, (list, tuple)):
-        if not value or not all(isinstance(one, str) for one in value):
-            fix = place.line([str(one) for one in value] or ["python3", "train.py"])
+        if not value or not all(isinstance(word, str) for word in value):
+            fix = place.line([str(word) for word in value] or ["python3", "train.py"])
             place.wrong(value, "a list of texts; numbers need quotes.", fix)
         return _command(tuple(value), tuple(value), place)
     if not isinstance(value, str) or not value.strip():
@@ -72,9 +72,9 @@ def entrypoint(value: Any, place: Place) -> Entrypoint:
     text = value.strip()
     if re.fullmatch(r"\S+\.ya?ml", text):
         return Entrypoint(value, file=text)
-    found = _CLASS.fullmatch(text)
-    if found:
-        return Entrypoint(value, class_path=f"{found['module'] or ''}:{found['name']}")
+    match = _CLASS.fullmatch(text)
+    if match:
+        return Entrypoint(value, class_path=f"{match['module'] or ''}:{match['name']}")
     if ":" in text and " " not in text and "/" not in text:
         place.wrong(value, _EXPECTED, place.line("model:Classifier"))
     try:
@@ -100,8 +100,8 @@ def _command(written: str | tuple[str, ...], words: tuple[str, ...], place: Plac
     if "--" in rest and rest[0].startswith("-") and not rest[0].startswith(("--trial", "-m")):
         options, rest = rest[: rest.index("--")], rest[rest.index("--") + 1 :]
         if options:
-            given, fix = " ".join(options), f"{place.key}: {' '.join(words[: index + 1])} {' '.join(rest)}"
-            place.refuse(f"has options of torchrun: {given}.", "no options: resources sets the processes.", fix)
+            shown_options, fix = " ".join(options), f"{place.key}: {' '.join(words[: index + 1])} {' '.join(rest)}"
+            place.refuse(f"has options of torchrun: {shown_options}.", "no options: resources sets the processes.", fix)
     if not rest:
         place.refuse(f"ends after {module}.", "a script after it.", f"{place.key}: {' '.join(words)} train.py")
     if rest[0] == "--trial" or rest[0].startswith("--trial="):
@@ -120,7 +120,7 @@ def _command(written: str | tuple[str, ...], words: tuple[str, ...], place: Plac
 def _trial(written: str | tuple[str, ...], rest: list[str], place: Place) -> Entrypoint:
     """Return the class that follows ``--trial``."""
     name = rest[0].partition("=")[2] or (rest[1] if len(rest) > 1 else "")
-    found = _CLASS.fullmatch(name)
-    if not found:
+    match = _CLASS.fullmatch(name)
+    if not match:
         place.refuse(f"has {name!r} after --trial.", "module:Class.", f"{place.key}: model_def:MyTrial")
-    return Entrypoint(written, class_path=f"{found['module'] or ''}:{found['name']}")
+    return Entrypoint(written, class_path=f"{match['module'] or ''}:{match['name']}")

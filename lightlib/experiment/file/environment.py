@@ -74,29 +74,31 @@ class ProxyPort(Part):
 
 def _by_device(value: Any, place: Place) -> dict[str, Any]:
     """Return a mapping of device types with their present names."""
-    given = checks.mapping(value, place)
-    for name, one in given.items():
+    mapping = checks.mapping(value, place)
+    for name, entry in mapping.items():
         if name not in DEVICES and name not in _RENAMED:
-            place.below(name).unknown(one, DEVICES, of=place.key)
+            place.below(name).unknown(entry, DEVICES, of=place.key)
     for old, new in _RENAMED.items():
-        if given.get(old) is not None and given.get(new) is not None:
+        if mapping.get(old) is not None and mapping.get(new) is not None:
             place.below(old).refuse(f"stands next to {new}, its present name.", "one of the two.", f"delete {old}.")
-    return {_RENAMED.get(name, name): (name, one) for name, one in given.items() if one is not None}
+    return {_RENAMED.get(name, name): (name, entry) for name, entry in mapping.items() if entry is not None}
 
 
 def _image(value: Any, place: Place) -> dict[str, str]:
     if isinstance(value, str):
         name: str = checks.text("pytorch/pytorch")(value, place)
         return dict.fromkeys(DEVICES, name)
-    found = _by_device(value, place)
-    return {device: checks.text("pytorch/pytorch")(one, place.below(old)) for device, (old, one) in found.items()}
+    by_device = _by_device(value, place)
+    return {
+        device: checks.text("pytorch/pytorch")(entry, place.below(old)) for device, (old, entry) in by_device.items()
+    }
 
 
 def _variables(value: Any, place: Place) -> dict[str, tuple[str, ...]]:
     if isinstance(value, (list, tuple)):
         return dict.fromkeys(DEVICES, _pairs(value, place))
-    found = _by_device(value, place)
-    return {name: _pairs(one, place.below(old)) for name, (old, one) in found.items()}
+    by_device = _by_device(value, place)
+    return {name: _pairs(entry, place.below(old)) for name, (old, entry) in by_device.items()}
 
 
 def _pairs(value: Any, place: Place) -> tuple[str, ...]:

@@ -16,14 +16,14 @@ _KEYS = {"name", "pattern", "action"}
 
 
 def _pattern(value: Any, place: Place) -> str:
-    found: str = checks.text(".*out of memory.*")(value, place)
+    pattern: str = checks.text(".*out of memory.*")(value, place)
     try:
-        re.compile(found)
+        re.compile(pattern)
     except re.error as error:
         at = "" if error.pos is None else f", at character {error.pos + 1}"
-        fix = f"put a backslash before characters that stand for themselves: {place.line(re.escape(found))}"
+        fix = f"put a backslash before characters that stand for themselves: {place.line(re.escape(pattern))}"
         place.wrong(value, f"a regular expression; {error.msg}{at}.", fix)
-    return found
+    return pattern
 
 
 def _action(value: Any, place: Place) -> str:
@@ -74,20 +74,20 @@ def log_policies(value: Any, place: Place) -> tuple[LogPolicy, ...]:
         ['NaN', 'CUDA OOM', 'ECC Error']
     """
     if isinstance(value, (list, tuple)):
-        given = [LogPolicy.read(one, place.below(index)) for index, one in enumerate(value)]
+        policies = [LogPolicy.read(entry, place.below(index)) for index, entry in enumerate(value)]
     else:
         entries = checks.mapping(value, place)
         if set(entries) & _KEYS:
-            given = [LogPolicy.read(entries, place)]
+            policies = [LogPolicy.read(entries, place)]
         else:
-            given = [_named(name, one, place.below(name)) for name, one in entries.items()]
-    known: dict[str, int] = {}
-    for index, one in enumerate(given):
-        if one.name is not None and one.name in known:
+            policies = [_named(name, entry, place.below(name)) for name, entry in entries.items()]
+    indices: dict[str, int] = {}
+    for index, policy in enumerate(policies):
+        if policy.name is not None and policy.name in indices:
             here = place.below(index).below("name")
-            here.refuse(f"is {one.name!r} again.", "each name once.", "rename one of the two policies.")
-        known[one.name or f"#{index}"] = index
-    return (*given, *(one for one in DEFAULTS if one.name not in known))
+            here.refuse(f"is {policy.name!r} again.", "each name once.", "rename one of the two policies.")
+        indices[policy.name or f"#{index}"] = index
+    return (*policies, *(default for default in DEFAULTS if default.name not in indices))
 
 
 def _named(name: str, value: Any, place: Place) -> LogPolicy:

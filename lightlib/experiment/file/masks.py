@@ -66,7 +66,7 @@ def still_masked(value: Any) -> tuple[str, ...]:
         >>> still_masked({"data": {"secrets": {"pin": "***"}}})
         ('data.secrets.pin',)
     """
-    masked = ((key, one) for key, one in _leaves("", value) if isinstance(one, str) and is_masked(one))
+    masked = ((key, leaf) for key, leaf in _leaves("", value) if isinstance(leaf, str) and is_masked(leaf))
     return tuple(dict.fromkeys(_named(*each) for each in masked))
 
 
@@ -87,9 +87,9 @@ def shown_key(key: str) -> str:
         >>> shown_key("environment.registry_auth.password:abc")
         'environment.registry_auth.password:***'
     """
-    found = _JOINED.fullmatch(key)
-    if found and (is_secret(found["name"], "") or _is_secret_name(found["name"])):
-        return f"{found['above']}{found['name']}{found['between']}{MASK}"
+    match = _JOINED.fullmatch(key)
+    if match and (is_secret(match["name"], "") or _is_secret_name(match["name"])):
+        return f"{match['above']}{match['name']}{match['between']}{MASK}"
     return key
 
 
@@ -119,20 +119,20 @@ def hide_lines(message: str, text: str) -> str:
         tags.extend(re.findall(r"!(\S+)", lines[number - 1]))
         return f"{match['head']}{key[0] if key else ''} {MASK}"
 
-    found = without_passwords(_SOURCE_LINE.sub(hidden, message))
+    hidden_text = without_passwords(_SOURCE_LINE.sub(hidden, message))
     for tag in tags:
-        found = found.replace(tag, MASK)
-    return found
+        hidden_text = hidden_text.replace(tag, MASK)
+    return hidden_text
 
 
 def _names_above(lines: list[str], index: int) -> Iterator[str]:
     """Yield the key in a line and those of the less indented lines above it."""
     indent = None
     for line in reversed(lines[: index + 1]):
-        found = _KEYS_ABOVE.match(line)
-        if found and (indent is None or len(found["indent"]) < indent):
-            indent = len(found["indent"])
-            yield found["name"]
+        match = _KEYS_ABOVE.match(line)
+        if match and (indent is None or len(match["indent"]) < indent):
+            indent = len(match["indent"])
+            yield match["name"]
 
 
 def _is_secret_name(name: str) -> bool:
@@ -154,20 +154,20 @@ def _unmask(key: str, value: Any, hidden: bool) -> Any:  # noqa: ARG001  one sig
     if not isinstance(value, str) or not is_masked(value):
         return value
     pair = _pair(key, value)
-    given = os.environ.get(variable_of(pair["name"] if pair else key))
-    if given is None:
+    secret = os.environ.get(variable_of(pair["name"] if pair else key))
+    if secret is None:
         return value
     if pair:
-        return f"{pair['name']}={given}"
-    return given if value == MASK else value.replace(f":{MASK}@", f":{given}@")
+        return f"{pair['name']}={secret}"
+    return secret if value == MASK else value.replace(f":{MASK}@", f":{secret}@")
 
 
 def _changed(key: str, value: Any, change: Callable[[str, Any, bool], Any], hidden: bool) -> Any:
     """Return a copy with each single value changed by ``change(key, value, hidden)``."""
     if isinstance(value, dict):
-        return {name: _changed(*_below(key, name, one, hidden, change)) for name, one in value.items()}
+        return {name: _changed(*_below(key, name, child, hidden, change)) for name, child in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_changed(f"{key}.{index}", one, change, hidden) for index, one in enumerate(value)]
+        return [_changed(f"{key}.{index}", child, change, hidden) for index, child in enumerate(value)]
     return change(key, value, hidden)
 
 
@@ -192,10 +192,10 @@ def _is_hidden_above(key: str, value: Any) -> bool:
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        for name, one in value.items():
-            yield from _leaves(f"{key}.{name}" if key else str(name), one)
+        for name, child in value.items():
+            yield from _leaves(f"{key}.{name}" if key else str(name), child)
     elif isinstance(value, (list, tuple)):
-        for index, one in enumerate(value):
-            yield from _leaves(f"{key}.{index}", one)
+        for index, child in enumerate(value):
+            yield from _leaves(f"{key}.{index}", child)
     else:
         yield key, value

@@ -41,8 +41,8 @@ def override(config: dict[str, Any], text: str, entries: dict[str, Entry]) -> No
     value = loader(written)
     entry = Entry(f"--config {name}=…", value, written)
     _assign(config, name, value, entries, entry, f"--config {name}=…")
-    for one in [key for key in entries if key == name or key.startswith(f"{name}.")]:
-        del entries[one]
+    for replaced in [key for key in entries if key == name or key.startswith(f"{name}.")]:
+        del entries[replaced]
     entries[name] = entry
 
 
@@ -58,7 +58,7 @@ def nest(config: dict[str, Any], sections: Collection[str], entries: dict[str, E
         >>> config
         {'searcher': {'name': 'grid', 'metric': 'val_loss'}}
     """
-    for name in [one for one in config if "." in str(one) and str(one).partition(".")[0] in sections]:
+    for name in [dotted for dotted in config if "." in str(dotted) and str(dotted).partition(".")[0] in sections]:
         place, value = Place(name, entries), config.pop(name)
         entry = entries.get(name, Entry("", value, ""))
         if _assign(config, name, value, entries, entry, place.text) is not None:
@@ -69,22 +69,22 @@ def _assign(above: Any, name: str, value: Any, entries: dict[str, Entry], entry:
     """Set a dotted key, create missing sections, and return the value that was there."""
     rest, path = name, ""
     while True:
-        found = _next(above, rest)
-        path = f"{path}.{found}" if path else found
-        if found == rest:
+        key = _next(above, rest)
+        path = f"{path}.{key}" if path else key
+        if key == rest:
             break
-        rest = rest[len(found) + 1 :]
-        if isinstance(above, dict) and above.get(found) is None:
-            above[found] = {}
+        rest = rest[len(key) + 1 :]
+        if isinstance(above, dict) and above.get(key) is None:
+            above[key] = {}
             if entry.place:
                 entries[path] = entry._replace(value={})
-        above = _section(above, found, Place(path, entries), setter)
+        above = _section(above, key, Place(path, entries), setter)
     place = Place(path, entries)
     if isinstance(above, list):
-        index = _index(above, found, place)
+        index = _index(above, key, place)
         before, above[index] = above[index], value
         return before
-    before, above[found] = above.get(found), value
+    before, above[key] = above.get(key), value
     return before
 
 
@@ -97,17 +97,17 @@ def _next(above: Any, rest: str) -> str:
     if isinstance(above, dict):
         parts = rest.split(".")
         joined = (".".join(parts[:end]) for end in range(len(parts), 1, -1))
-        known = next((one for one in joined if one in above), None)
-        if known is not None:
-            return known
+        joined_key = next((candidate for candidate in joined if candidate in above), None)
+        if joined_key is not None:
+            return joined_key
     return rest.partition(".")[0]
 
 
 def _section(above: Any, name: str, place: Place, setter: str) -> Any:
-    found = above[_index(above, name, place)] if isinstance(above, list) else above.get(name)
-    if not isinstance(found, (dict, list)):
+    section = above[_index(above, name, place)] if isinstance(above, list) else above.get(name)
+    if not isinstance(section, (dict, list)):
         place.refuse(f"is no section, and {setter} sets a key below it.", "a section.", _EXAMPLE)
-    return found
+    return section
 
 
 def _index(items: list[Any], name: str, place: Place) -> int:

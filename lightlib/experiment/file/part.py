@@ -50,17 +50,17 @@ class Part:
         Raises:
             ConfigError: A key is unknown or missing, or a value has the wrong type or is out of range.
         """
-        given = checks.mapping(cls.expanded(value, place), place)
-        known = {name: field.metadata["check"] for name, field in cls.known().items()}
+        mapping = checks.mapping(cls.expanded(value, place), place)
+        checks_by_name = {name: field.metadata["check"] for name, field in cls.known().items()}
         values = {}
-        for name, one in given.items():
+        for name, entry in mapping.items():
             here = place.below(name)
             if name in cls.ignored:
-                note_ignored(here, one, cls.ignored[name])
-            elif name not in known:
-                cls.unknown(here, one, known)
-            elif one is not None:
-                values[name] = known[name](one, here)
+                note_ignored(here, entry, cls.ignored[name])
+            elif name not in checks_by_name:
+                cls.unknown(here, entry, checks_by_name)
+            elif entry is not None:
+                values[name] = checks_by_name[name](entry, here)
         for name in cls.required():
             if name not in values:
                 cls.missing(name, place)
@@ -86,7 +86,7 @@ class Part:
     def required(cls) -> tuple[str, ...]:
         """Return the keys without a default."""
         fields = cls.known().items()
-        return tuple(name for name, one in fields if one.default is one.default_factory is dataclasses.MISSING)
+        return tuple(name for name, field in fields if field.default is field.default_factory is dataclasses.MISSING)
 
     @classmethod
     def missing(cls, name: str, place: Place) -> None:
@@ -114,7 +114,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "plain"):
         return value.plain()
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(element) for element in value]
     return copy.deepcopy(value)
 
 

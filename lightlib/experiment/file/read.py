@@ -50,18 +50,18 @@ def read(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Iterable
         >>> config.searcher.max_trials, config.resources.slots_per_trial
         (8, 1)
     """
-    given, entries, name = _given(source)
-    nest(given, ExperimentConfig.known(), entries)
+    content, entries, name = _given(source)
+    nest(content, ExperimentConfig.known(), entries)
     for text in overrides:
-        override(given, text, entries)
+        override(content, text, entries)
     place = Place("", entries, name)
-    if given.get("name") is None and name:
-        given["name"] = Path(name).stem
-    given = from_environment(given)
-    _drop_missed(given, place)
-    _refuse_pbs(given, place)
-    _move_seed(given, place)
-    return dataclasses.replace(ExperimentConfig.read(given, place), places=place)
+    if content.get("name") is None and name:
+        content["name"] = Path(name).stem
+    content = from_environment(content)
+    _drop_missed(content, place)
+    _refuse_pbs(content, place)
+    _move_seed(content, place)
+    return dataclasses.replace(ExperimentConfig.read(content, place), places=place)
 
 
 def save(config: ExperimentConfig, path: str | os.PathLike[str]) -> None:
@@ -91,15 +91,15 @@ def _given(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[dict[str
     return document.value, dict(document.entries), name
 
 
-def _drop_missed(given: dict[str, Any], place: Place) -> None:
+def _drop_missed(content: dict[str, Any], place: Place) -> None:
     """Remove sections without an effect, with a warning."""
     for key, reason in _MISSED.items():
-        if given.pop(key, None):
+        if content.pop(key, None):
             report.warn(f"{place.below(key).text} has no effect: {reason}")
 
 
-def _refuse_pbs(given: dict[str, Any], place: Place) -> None:
-    if given.pop("pbs", None):
+def _refuse_pbs(content: dict[str, Any], place: Place) -> None:
+    if content.pop("pbs", None):
         place.below("pbs").refuse(
             "asks for jobs of PBS, which lightlib does not submit.",
             "a worker in each job that you submit.",
@@ -107,18 +107,18 @@ def _refuse_pbs(given: dict[str, Any], place: Place) -> None:
         )
 
 
-def _move_seed(given: dict[str, Any], place: Place) -> None:
+def _move_seed(content: dict[str, Any], place: Place) -> None:
     """Move `environment.experiment_seed`, where pages about Determined have it, to `reproducibility`."""
-    environment = given.get("environment")
+    environment = content.get("environment")
     if not isinstance(environment, dict) or environment.get("experiment_seed") is None:
         return
-    seed, section = environment.pop("experiment_seed"), given.setdefault("reproducibility", {}) or {}
+    seed, section = environment.pop("experiment_seed"), content.setdefault("reproducibility", {}) or {}
     here, there = place.below("environment.experiment_seed"), place.below("reproducibility.experiment_seed")
     if isinstance(section, dict) and section.get("experiment_seed") not in (None, seed):
         here.refuse(
             f"is {seed!r}, and {there.text} is {section['experiment_seed']!r}.", "one seed.", f"delete {here.key}."
         )
     if isinstance(section, dict):
-        given["reproducibility"] = {**section, "experiment_seed": seed}
+        content["reproducibility"] = {**section, "experiment_seed": seed}
         if here.key in place.entries:
             place.entries[there.key] = place.entries[here.key]

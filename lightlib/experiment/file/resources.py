@@ -108,7 +108,7 @@ class Resources(Part):
     def expanded(cls, value: Any, place: Place) -> Any:  # noqa: ARG003  one signature for all
         """Leave out the empty pool that Determined prints."""
         if isinstance(value, dict) and value.get("resource_pool") == "":
-            return {name: one for name, one in value.items() if name != "resource_pool"}
+            return {name: entry for name, entry in value.items() if name != "resource_pool"}
         return value
 
     def checked(self, place: Place) -> Self:

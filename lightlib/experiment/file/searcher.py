@@ -19,16 +19,16 @@ _known_mode = checks.choice(*searchers.MODES, renamed=searchers.MISSPELT_MODES)
 
 def _mode(value: Any, place: Place) -> str:
     """Check the mode of brackets; the spelling ``agressive`` is accepted with a warning."""
-    found: str = _known_mode(value, place)
-    if found != value:
-        report.warn(f"{place.text} is spelt {value!r}. Read as {found!r}; write {place.line(found)}.")
-    return found
+    mode: str = _known_mode(value, place)
+    if mode != value:
+        report.warn(f"{place.text} is spelt {value!r}. Read as {mode!r}; write {place.line(mode)}.")
+    return mode
 
 
 def _name(value: Any, place: Place) -> str:
     if isinstance(value, str) and value in INSTEAD:
-        what, instead = INSTEAD[value]
-        place.refuse(f"is {value!r}, {what}.", f"one of {', '.join(KEYS)}.", place.line(instead))
+        problem, instead = INSTEAD[value]
+        place.refuse(f"is {value!r}, {problem}.", f"one of {', '.join(KEYS)}.", place.line(instead))
     if value == "custom":
         fix = "searcher: {class_path: package.module.MySearcher, metric: val_loss}"
         place.refuse("is 'custom', which has no name here.", "the class of your searcher.", fix)
@@ -161,8 +161,8 @@ class Searcher(Part):
     @classmethod
     def read(cls, value: Any, place: Place) -> Self:
         """Return the section that a mapping describes; keys of another searcher are refused."""
-        given = checks.mapping(value, place)
-        name, own_class = given.get("name"), given.get("class_path")
+        mapping = checks.mapping(value, place)
+        name, own_class = mapping.get("name"), mapping.get("class_path")
         if own_class is not None and name is not None:
             problem, expected = "has a `name` and a `class_path`.", "one of the two."
             place.below("class_path").refuse(problem, expected, "delete `name`.")
@@ -171,17 +171,17 @@ class Searcher(Part):
                 place.refuse("has no 'name'.", f"one of {', '.join(KEYS)}.", "searcher.name: adaptive_asha")
             name = _name(name, place.below("name"))
         keys, required = (KEYS[name], REQUIRED[name]) if name else (CUSTOM_KEYS, ("metric",))
-        for one, setting in given.items():
-            if one not in keys and setting is not None:
-                _foreign(one, setting, name or "a searcher of your own", keys, place)
-        for one in required:
-            if given.get(one) is None:
+        for setting_name, setting in mapping.items():
+            if setting_name not in keys and setting is not None:
+                _foreign(setting_name, setting, name or "a searcher of your own", keys, place)
+        for setting_name in required:
+            if mapping.get(setting_name) is None:
                 place.refuse(
-                    f"has no {one!r}, which {name or 'a searcher of your own'} needs.",
+                    f"has no {setting_name!r}, which {name or 'a searcher of your own'} needs.",
                     f"the keys {', '.join(required)}.",
-                    place.below(one).line(EXAMPLES[one]),
+                    place.below(setting_name).line(EXAMPLES[setting_name]),
                 )
-        kept = {one: setting for one, setting in given.items() if one in keys}
+        kept = {setting_name: setting for setting_name, setting in mapping.items() if setting_name in keys}
         return super().read(kept, place)
 
     def checked(self, place: Place) -> Self:
@@ -242,7 +242,7 @@ def check_time(section: Searcher | Stopping, place: Place) -> None:
 
 def _foreign(name: str, value: Any, searcher: str, keys: tuple[str, ...], place: Place) -> None:
     """Raise for a key that the searcher does not have; name the searchers that have it."""
-    owners = [one for one, known in KEYS.items() if name in known]
+    owners = [searcher for searcher, keys in KEYS.items() if name in keys]
     if not owners and name in CUSTOM_KEYS:
         owners = ["a class_path"]
     here = place.below(name)

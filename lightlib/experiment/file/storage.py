@@ -100,9 +100,9 @@ class CheckpointStorage(Part):
             value, kind = {"type": "url", **value}, "url"
         if kind is not None:
             checks.choice(*KEYS)(kind, place.below("type"))
-        for name, one in value.items():
+        for name, setting in value.items():
             owners = [owner for owner, keys in KEYS.items() if name in keys]
-            if owners and one is not None and kind not in owners:
+            if owners and setting is not None and kind not in owners:
                 place.below(name).refuse(
                     f"is not a key of {f'the type {kind}' if kind else 'a storage without a type'}: it belongs to "
                     f"{', '.join(owners)}.",
@@ -114,8 +114,8 @@ class CheckpointStorage(Part):
     def checked(self, place: Place) -> Self:
         needed = REQUIRED.get(self.type or "")
         if needed and getattr(self, needed) is None:
-            what, example = f"the key {needed} of the type {self.type}.", place.below(needed).line(_EXAMPLES[needed])
-            place.refuse(f"has no {needed!r}.", what, example)
+            missing, example = f"the key {needed} of the type {self.type}.", place.below(needed).line(_EXAMPLES[needed])
+            place.refuse(f"has no {needed!r}.", missing, example)
         if self.prefix and ".." in self.prefix.split("/"):
             here = place.below("prefix")
             here.wrong(self.prefix, "a path without `..`.", here.line("checkpoints"))

@@ -47,8 +47,8 @@ def length(value: Any, place: Place) -> Length:
 def period(value: Any, place: Place) -> Length | None:
     """Check a period: as a length, but with a unit; None for 0, which means at the end only."""
     unit, amount = _unit_and_amount(value, place)
-    found = checks.integer(0)(amount, place.below(unit))
-    return Length(unit, found) if found else None
+    amount_found = checks.integer(0)(amount, place.below(unit))
+    return Length(unit, amount_found) if amount_found else None
 
 
 def _unit_and_amount(value: Any, place: Place) -> tuple[str, Any]:
@@ -75,10 +75,10 @@ def memory(minimum: int = 1) -> Check:
     """
 
     def check(value: Any, place: Place) -> int:
-        found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+        match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
         size = value if type(value) is int else -1
-        if found:
-            size = math.floor(float(found["number"]) * 1024 ** _POWERS[(found["unit"] or "").lower()])
+        if match:
+            size = math.floor(float(match["number"]) * 1024 ** _POWERS[(match["unit"] or "").lower()])
         if size < minimum:
             place.wrong(value, "a number of bytes, or one with a unit: 128M, 1.5G.", place.line("4G"))
         return size

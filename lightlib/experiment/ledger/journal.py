@@ -135,7 +135,7 @@ def is_on_network(folder: Path, mounts: Path = _MOUNTS) -> bool:
         return False
     kinds = {Path(_unescaped(place)): kind for _, place, kind, *_ in map(str.split, lines)}
     folder = folder.resolve()
-    kind = next((kinds[one] for one in (folder, *folder.parents) if one in kinds), "")
+    kind = next((kinds[place] for place in (folder, *folder.parents) if place in kinds), "")
     return kind.startswith(_NETWORK)
 
 

@@ -219,7 +219,10 @@ class Ledger:
         if reason in ("lost", "interrupted", "failed"):
             now = self.snapshot()
             again = reason != "failed" or (end["again"] and now.failures(attempt.trial) < self.max_restarts)
-            added = any(one.before == attempt.number and one.reason == reason for one in now.attempts)
+            added = any(
+                added_attempt.before == attempt.number and added_attempt.reason == reason
+                for added_attempt in now.attempts
+            )
             if again and not added:
                 self.add(attempt.successor(reason))
         value = end["value"]
@@ -244,7 +247,9 @@ def require_new(ledger: Ledger, name: str) -> None:
         MisconfigurationException: The study has trials that lightlib did not add.
     """
     foreign = [
-        one.number for one in ledger.storage.get_all_trials(ledger.study, deepcopy=False) if KEY not in one.system_attrs
+        trial.number
+        for trial in ledger.storage.get_all_trials(ledger.study, deepcopy=False)
+        if KEY not in trial.system_attrs
     ]
     if foreign:
         raise MisconfigurationException(

@@ -86,7 +86,7 @@ class Queue:
         added = self._ledger.fresh(identifier)
         if added.number == before.next_number:
             return added
-        if added.number in {one.number for one in self._ledger.snapshot().void}:
+        if added.number in {void.number for void in self._ledger.snapshot().void}:
             self._ledger.discard(added)
             return None
         return added
@@ -100,22 +100,22 @@ class Queue:
 
     def _clean(self, snapshot: Snapshot) -> bool:
         """End void attempts, and those of dead owners; return whether there were any."""
-        void, found = {one.number for one in snapshot.void}, False
+        void, cleaned = {attempt.number for attempt in snapshot.void}, False
         for attempt in snapshot.attempts:
             dead = attempt.state == "running" and self._watch.is_dead(attempt)
             if attempt.number in void and (dead or attempt.state == "waiting"):
                 self._ledger.discard(attempt)
-                found = True
+                cleaned = True
             elif dead:
                 self._ledger.take_over(attempt)
-                found = True
-        return found
+                cleaned = True
+        return cleaned
 
     def _waiting(self, snapshot: Snapshot) -> list[Attempt]:
         """Return the attempts to claim, the trials that have begun first."""
         last = (chain[-1] for chain in snapshot.chains.values())
-        waiting = [one for one in last if one.state == "waiting" and self._accepts(snapshot, one.trial)]
-        return sorted(waiting, key=lambda one: (one.attempt == 0, one.number))
+        waiting = [attempt for attempt in last if attempt.state == "waiting" and self._accepts(snapshot, attempt.trial)]
+        return sorted(waiting, key=lambda attempt: (attempt.attempt == 0, attempt.number))
 
     def _take(self, attempt: Attempt, snapshot: Snapshot) -> bool:
         before = None if attempt.before is None else snapshot.by_number[attempt.before]

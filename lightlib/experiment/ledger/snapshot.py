@@ -63,7 +63,7 @@ class Snapshot:
 
     def attribute(self, trial: int, name: str) -> Any:
         """Return the last value that an attempt of the trial wrote under a name; None if there is none."""
-        written = (one.attribute(name) for one in reversed(self.chains.get(trial, [])))
+        written = (attempt.attribute(name) for attempt in reversed(self.chains.get(trial, [])))
         return next((value for value in written if value is not None), None)
 
     def unfinished(self) -> list[int]:
@@ -73,7 +73,7 @@ class Snapshot:
     def to_continue(self) -> list[Attempt]:
         """Return the attempts that ended without their trial, and that no attempt continues yet."""
         last = (chain[-1] for chain in self.chains.values())
-        return [one for one in last if one.ended_as in ("lost", "interrupted")]
+        return [attempt for attempt in last if attempt.ended_as in ("lost", "interrupted")]
 
     def failures(self, trial: int) -> int:
         """Return how many attempts of a trial have failed by themselves, since the user has had it tried again.
@@ -81,8 +81,8 @@ class Snapshot:
         Lost and interrupted ones do not count.
         """
         chain = self.chains[trial]
-        first = max((at for at, one in enumerate(chain) if one.reason == "retried"), default=0)
-        return sum(one.ended_as == "failed" for one in chain[first:])
+        first = max((at for at, attempt in enumerate(chain) if attempt.reason == "retried"), default=0)
+        return sum(attempt.ended_as == "failed" for attempt in chain[first:])
 
     def state_of(self, trial: int) -> State:
         """Return the state of a trial that users are shown."""
@@ -92,10 +92,10 @@ class Snapshot:
         return _STATES[last.ended_as]
 
 
-def _holds(one: Attempt, chain: list[Attempt]) -> bool:
-    if not one.attempt:
+def _holds(attempt: Attempt, chain: list[Attempt]) -> bool:
+    if not attempt.attempt:
         return not chain
-    if len(chain) != one.attempt or chain[-1].number != one.before:
+    if len(chain) != attempt.attempt or chain[-1].number != attempt.before:
         return False
     ended = chain[-1].ended_as
-    return ended is None or (ended in CONTINUES and ended == one.reason) or one.reason == "retried"
+    return ended is None or (ended in CONTINUES and ended == attempt.reason) or attempt.reason == "retried"

@@ -87,16 +87,16 @@ class Account:
         Raises:
             LightlibError: The user's `config.json` is damaged.
         """
-        own = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
-        settings = _settings(own / "config.json")
+        docker_folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+        settings = _settings(docker_folder / "config.json")
         host = re.sub("^[a-z]+://", "", self.server).partition("/")[0]
         key = _HUB_KEY if host in _HUB_NAMES else host
         kept = {name: value for name, value in settings.items() if name not in _REPLACED}
         folder = Path(tempfile.mkdtemp(prefix="lightlib-docker-"))
         try:
-            for one in own.iterdir() if own.is_dir() else ():
-                if one.name != "config.json":
-                    (folder / one.name).symlink_to(one.resolve())
+            for path in docker_folder.iterdir() if docker_folder.is_dir() else ():
+                if path.name != "config.json":
+                    (folder / path.name).symlink_to(path.resolve())
             descriptor = os.open(folder / "config.json", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
                 json.dump({**kept, "auths": {key: dict(self.tokens)}}, file)
@@ -133,15 +133,15 @@ def _decoded(auth: str, place: Place) -> tuple[str, str]:
 def _settings(path: Path) -> dict[str, Any]:
     """Return the user's settings of docker; empty without a file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise LightlibError(
             f"{path} is no JSON object.",
             expected="docker's settings, to which a pull by environment.registry_auth adds its token.",
             fix=f"correct or delete {path}.",
         )
-    return found
+    return content

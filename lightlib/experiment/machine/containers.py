@@ -74,7 +74,7 @@ class Containers:
                 f"an image for {kind}.",
                 f"environment.image: {{{kind}: IMAGE}}",
             )
-        engine = next((one for one in ENGINES if shutil.which(one)), None)
+        engine = next((program for program in ENGINES if shutil.which(program)), None)
         if engine is None:
             place.refuse(
                 f"is {images[kind]!r}, and this machine has neither {' nor '.join(ENGINES)}.",
@@ -171,12 +171,12 @@ class Containers:
         return tuple(launcher.command(["sh", "-c", _SHELL, str(context), *command]))
 
     def _mounts(self, attempt: Path) -> list[str]:
-        found = self._store()
+        mounts = self._store()
         for mount in self.config.bind_mounts:
             target = os.path.join(attempt, mount.container_path)
             more = (",readonly" if mount.read_only else "") + f",bind-propagation={mount.propagation}"
-            found.append(f"--mount=type=bind,source={mount.host_path},target={target}{more}")
-        return found
+            mounts.append(f"--mount=type=bind,source={mount.host_path},target={target}{more}")
+        return mounts
 
     def _store(self) -> list[str]:
         """Return the mount of the folder in which checkpoints are stored, at its own path."""

@@ -39,19 +39,21 @@ def loads(roots: Iterable[int], proc: Path = PROC) -> dict[int, Load]:
     Raises:
         OSError: There is no such file system.
     """
-    found = {int(path.name): one for path in proc.iterdir() if path.name.isdecimal() and (one := _process(path))}
+    processes = {
+        int(path.name): process for path in proc.iterdir() if path.name.isdecimal() and (process := _process(path))
+    }
     children: dict[int, list[int]] = {}
-    for pid, one in found.items():
-        children.setdefault(one.parent, []).append(pid)
-    return {root: _total(root, found, children) for root in roots if root in found}
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
+    return {root: _total(root, processes, children) for root in roots if root in processes}
 
 
-def _total(root: int, found: Mapping[int, _Process], children: Mapping[int, Sequence[int]]) -> Load:
+def _total(root: int, processes: Mapping[int, _Process], children: Mapping[int, Sequence[int]]) -> Load:
     members = [root]
     for member in members:  # grows meanwhile
         members += children.get(member, ())
-    each = [found[member].load for member in members]
-    return Load(sum(one.cpu_seconds for one in each), sum(one.memory_bytes for one in each))
+    each = [processes[member].load for member in members]
+    return Load(sum(load.cpu_seconds for load in each), sum(load.memory_bytes for load in each))
 
 
 def _process(path: Path) -> _Process | None:

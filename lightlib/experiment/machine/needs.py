@@ -60,24 +60,24 @@ def check_machine(config: ExperimentConfig, *, contained: bool = False) -> None:
             f"their machine, also in containers, so {', '.join(map(str, ports))} can be reached there; of two trials "
             "on one machine, only one can listen on a port."
         )
-    wanted = config.resources.shm_size
-    if not contained and wanted != SHM_SIZE and _SHARED_MEMORY.is_dir():
+    size = config.resources.shm_size
+    if not contained and size != SHM_SIZE and _SHARED_MEMORY.is_dir():
         free = shutil.disk_usage(_SHARED_MEMORY).free
-        if free < wanted:
+        if free < size:
             report.warn(
-                f"{config.places.below('resources.shm_size').text} is {wanted / 2**30:.3g} GiB, and {free / 2**30:.3g} "
+                f"{config.places.below('resources.shm_size').text} is {size / 2**30:.3g} GiB, and {free / 2**30:.3g} "
                 "GiB of shared memory are free. Workers of loaders may fail."
             )
 
 
 def mount(config: ExperimentConfig, folder: Path) -> None:
     """Link the mounted folders with relative paths into the folder of an attempt."""
-    for one in config.bind_mounts:
-        if not os.path.isabs(one.container_path):
-            link = folder / one.container_path
+    for bind_mount in config.bind_mounts:
+        if not os.path.isabs(bind_mount.container_path):
+            link = folder / bind_mount.container_path
             link.parent.mkdir(parents=True, exist_ok=True)
             if not link.is_symlink():
-                link.symlink_to(one.host_path, target_is_directory=True)
+                link.symlink_to(bind_mount.host_path, target_is_directory=True)
 
 
 def run_startup_hook(context: Path, variables: Mapping[str, str]) -> None:

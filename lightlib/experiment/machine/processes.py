@@ -68,8 +68,8 @@ class Forked:
 
     @property
     def pid(self) -> int:
-        found: int = self._process.pid
-        return found
+        number: int = self._process.pid
+        return number
 
     def exit_code(self) -> int | None:
         code: int | None = self._process.exitcode
@@ -139,7 +139,7 @@ class Contained:
     def __init__(self, job: Job) -> None:
         read, write = os.pipe()
         self._engine = job.container[0]
-        self._name = next(one.partition("=")[2] for one in job.container if one.startswith("--name="))
+        self._name = next(option.partition("=")[2] for option in job.container if option.startswith("--name="))
         variables = {**_inherited(), **job.variables, "PYTHONPATH": job.context, "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(  # noqa: S603  the image and the command of the experiment file
             job.container,

@@ -60,20 +60,20 @@ class Profiling(threading.Thread):
         """Append a line for each attempt that runs."""
         here = list(self._here())
         try:
-            found = loads(one.pid for one in here)
+            process_loads = loads(measured.pid for measured in here)
         except OSError as error:
             self._miss("CPU and memory", error)
-            found = {}
+            process_loads = {}
         now = time.monotonic()
-        for one in here:
-            graphics = self._gpus(one.slots)
-            load = found.get(one.pid)
+        for measured in here:
+            graphics = self._gpus(measured.slots)
+            load = process_loads.get(measured.pid)
             if load is None and not graphics:
                 continue
             line = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds")}
-            more = {} if load is None else self._of_processes(one.pid, load, now)
+            more = {} if load is None else self._of_processes(measured.pid, load, now)
             text = json.dumps({**line, **more, **({"gpus": graphics} if graphics else {})})
-            with suppress(OSError), (one.folder / FILE).open("a") as file:  # a full disk must not end the worker
+            with suppress(OSError), (measured.folder / FILE).open("a") as file:  # a full disk must not end the worker
                 file.write(f"{text}\n")
 
     def _of_processes(self, pid: int, load: Load, now: float) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Profiling(threading.Thread):
             self._miss("GPUs", error)
             return []
 
-    def _miss(self, what: str, error: Exception) -> None:
-        if what not in self._missing:
-            self._missing.add(what)
-            self._show(f"profiling.enabled: {what} cannot be measured on this machine: {error}")
+    def _miss(self, label: str, error: Exception) -> None:
+        if label not in self._missing:
+            self._missing.add(label)
+            self._show(f"profiling.enabled: {label} cannot be measured on this machine: {error}")

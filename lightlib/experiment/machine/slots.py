@@ -206,8 +206,8 @@ def _numbers(asked: str, machine: Sequence[Slot]) -> list[int]:
         return _first(numbers[0], machine)
     unknown = [str(number) for number in numbers if number >= len(machine)]
     if unknown:
-        what = f"--slots is {asked!r}, but this machine has no slot {', '.join(unknown)}."
-        _refuse(what, machine, f"use numbers from 0 to {len(machine) - 1}, or leave out --slots for all.")
+        problem = f"--slots is {asked!r}, but this machine has no slot {', '.join(unknown)}."
+        _refuse(problem, machine, f"use numbers from 0 to {len(machine) - 1}, or leave out --slots for all.")
     if len(set(numbers)) < len(numbers):
         once = ",".join(map(str, dict.fromkeys(numbers)))
         comma = "," if len(set(numbers)) == 1 else ""
@@ -219,15 +219,15 @@ def _first(count: int, machine: Sequence[Slot]) -> list[int]:
     if count == 0:
         _refuse("--slots is '0': no slots.", machine, "--slots 0, (with a comma) for slot 0 alone.")
     if count > len(machine):
-        what = f"--slots is '{count}', but this machine has {len(machine)}."
-        _refuse(what, machine, f"--slots {len(machine)}, or leave it out for all.")
+        problem = f"--slots is '{count}', but this machine has {len(machine)}."
+        _refuse(problem, machine, f"--slots {len(machine)}, or leave it out for all.")
     return list(range(count))
 
 
-def _refuse(what: str, machine: Sequence[Slot], fix: str) -> NoReturn:
+def _refuse(problem: str, machine: Sequence[Slot], fix: str) -> NoReturn:
     unit = "core" if machine[0].kind == "cpu" else f"{machine[0].kind} device"
     has = f"This machine has {len(machine)} slot{'s' * (len(machine) > 1)}, one for each {unit}."
-    raise MisconfigurationException(what, expected=f"{_EXPECTED} {has}", fix=fix)
+    raise MisconfigurationException(problem, expected=f"{_EXPECTED} {has}", fix=fix)
 
 
 # the locks
@@ -237,8 +237,8 @@ def _default_locks() -> Path:
     job = next((f"-job-{os.environ[name]}" for name in _JOBS if os.environ.get(name)), "")
     folder = Path(tempfile.gettempdir()) / re.sub(r"[^\w.-]", "_", f"lightlib-slots-{user}{job}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if _HAS_FLOCK and (folder.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o022):
+    status = folder.lstat()
+    if _HAS_FLOCK and (folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022):
         raise MisconfigurationException(
             f"The folder of slots in use, {folder}, is a link, or another user can write it.",
             expected="a folder of this user alone.",

@@ -36,11 +36,11 @@ def usage_of(attempts: Iterable[Path]) -> Usage:
     memory = [line["memory_bytes"] for line in lines if "memory_bytes" in line]
     percents = [line["cpu_percent"] for line in lines if line.get("cpu_percent") is not None]
     graphics = [line["gpus"] for line in lines if line.get("gpus")]
-    utilization = [one["utilization_percent"] for each in graphics for one in each]
+    utilization = [gpu["utilization_percent"] for each in graphics for gpu in each]
     return Usage(
         max(memory, default=None),
         _mean(percents),
-        max((sum(one["memory_bytes"] for one in each) for each in graphics), default=None),
+        max((sum(gpu["memory_bytes"] for gpu in each) for each in graphics), default=None),
         _mean(utilization),
     )
 
@@ -57,8 +57,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     for text in texts:
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError:
             continue
-        if isinstance(found, dict):
-            yield found
+        if isinstance(content, dict):
+            yield content

@@ -47,11 +47,11 @@ def axes_of(space: Space) -> list[Axis]:
     labels = short_names(space.searched)
     axes = []
     for key in space.searched:
-        one = space.parameters[key]
+        parameter = space.parameters[key]
         names: Iterable[str] = ()
-        if isinstance(one, Categorical):
-            names = dict.fromkeys(as_category(without_secrets({key: value})[key]) for value in one.vals)
-        axes.append(Axis(key, labels[key], isinstance(one, (Log, LogInt)), tuple(names)))
+        if isinstance(parameter, Categorical):
+            names = dict.fromkeys(as_category(without_secrets({key: value})[key]) for value in parameter.vals)
+        axes.append(Axis(key, labels[key], isinstance(parameter, (Log, LogInt)), tuple(names)))
     return axes
 
 

@@ -154,12 +154,14 @@ def facts_of(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger)
         config: It, with its seed.
         ledger: Of the experiment.
     """
-    results, made = Results(folder, config, ledger), datetime.now()  # noqa: DTZ005  as Optuna has times
+    results, now = Results(folder, config, ledger), datetime.now()  # noqa: DTZ005  as Optuna has times
     snapshot, space = results.snapshot, results.space
     halving = results.source if isinstance(results.source, Halving) else None
-    rows = [_row(trial, snapshot, halving, made) for trial in results.trials]
-    failed = [one for chain in snapshot.chains.values() for one in chain if one.ended_as in ("failed", "lost")]
-    failed.sort(key=lambda one: one.number, reverse=True)
+    rows = [_row(trial, snapshot, halving, now) for trial in results.trials]
+    failed = [
+        attempt for chain in snapshot.chains.values() for attempt in chain if attempt.ended_as in ("failed", "lost")
+    ]
+    failed.sort(key=lambda attempt: attempt.number, reverse=True)
     best = results.best
     return Facts(
         config=config,
@@ -167,21 +169,23 @@ def facts_of(folder: ExperimentFolder, config: ExperimentConfig, ledger: Ledger)
         rows=rows,
         axes=axes_of(space),
         rungs=[] if halving is None else _rungs(results.trials, halving),
-        spans=_spans(snapshot, made),
-        failures=[_failure(folder, one) for one in failed[:MOST_FAILURES]],
+        spans=_spans(snapshot, now),
+        failures=[_failure(folder, attempt) for attempt in failed[:MOST_FAILURES]],
         failed=len(failed),
         importances=_importances(ledger, rows, space),
         checkpoint=None if best is None else results.checkpoint(best),
-        made=made,
+        made=now,
     )
 
 
 def _row(trial: Trial, snapshot: Snapshot, halving: Halving | None, now: datetime) -> Row:
     chain = snapshot.chains[trial.number]
     points: dict[int, float] = {}
-    for one in chain:
-        points.update(one.reports)
-    times = [((one.finished or now) - one.began).total_seconds() for one in chain if one.began is not None]
+    for attempt in chain:
+        points.update(attempt.reports)
+    times = [
+        ((attempt.finished or now) - attempt.began).total_seconds() for attempt in chain if attempt.began is not None
+    ]
     rungs = None
     if halving is not None:
         rungs = trial.rungs, len(halving.brackets[trial.bracket or 0].lengths)
@@ -189,30 +193,33 @@ def _row(trial: Trial, snapshot: Snapshot, halving: Halving | None, now: datetim
 
 
 def _rungs(trials: Sequence[Trial], halving: Halving) -> list[Rung]:
-    found = []
+    rungs_of_brackets = []
     for number, bracket in enumerate(halving.brackets):
-        own = [trial.rungs for trial in trials if trial.bracket == number]
+        rungs_of_bracket = [trial.rungs for trial in trials if trial.bracket == number]
         for rung, length in enumerate(bracket.lengths):
-            reached = sum(rungs > rung for rungs in own)
-            found.append(Rung(number, length, reached, len(own)))
-    return found
+            reached = sum(rungs > rung for rungs in rungs_of_bracket)
+            rungs_of_brackets.append(Rung(number, length, reached, len(rungs_of_bracket)))
+    return rungs_of_brackets
 
 
 def _spans(snapshot: Snapshot, now: datetime) -> list[Span]:
     begun = [
-        (one.began, one) for chain in snapshot.chains.values() for one in chain if one.began and one.attribute(OWNER)
+        (attempt.began, attempt)
+        for chain in snapshot.chains.values()
+        for attempt in chain
+        if attempt.began and attempt.attribute(OWNER)
     ]
     begun.sort(key=lambda pair: (pair[0], pair[1].number))
     lanes: dict[str, list[datetime]] = {}  # the end of the last span in each lane of a worker
     spans = []
-    for began, one in begun:
-        worker, ended = _worker(one.attribute(OWNER)), max(one.finished or now, began)
+    for began, attempt in begun:
+        worker, ended = _worker(attempt.attribute(OWNER)), max(attempt.finished or now, began)
         ends = lanes.setdefault(worker, [])
         lane = next((number for number, end in enumerate(ends) if end <= began), len(ends))
         ends[lane : lane + 1] = [ended]
-        spans.append(Span(one.trial, one.attempt, one.ended_as or "running", worker, lane, began, ended))
+        spans.append(Span(attempt.trial, attempt.attempt, attempt.ended_as or "running", worker, lane, began, ended))
     order = list(lanes)
-    return sorted(spans, key=lambda one: (order.index(one.worker), one.lane, one.began))
+    return sorted(spans, key=lambda span: (order.index(span.worker), span.lane, span.began))
 
 
 def _worker(owner: dict[str, Any]) -> str:
@@ -220,11 +227,11 @@ def _worker(owner: dict[str, Any]) -> str:
     return " ".join(names) or str(owner.get("name", "worker"))
 
 
-def _failure(folder: ExperimentFolder, one: Attempt) -> Failure:
-    found = last(folder.attempt(one.trial, one.attempt), _LINES)
-    lines = (report.without_passwords(as_text(line)) for line in found)
+def _failure(folder: ExperimentFolder, attempt: Attempt) -> Failure:
+    log_lines = last(folder.attempt(attempt.trial, attempt.attempt), _LINES)
+    lines = (report.without_passwords(as_text(line)) for line in log_lines)
     short = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in lines)
-    return Failure(one.trial, one.attempt, str(one.ended_as), tuple(short))
+    return Failure(attempt.trial, attempt.attempt, str(attempt.ended_as), tuple(short))
 
 
 def _importances(ledger: Ledger, rows: Sequence[Row], space: Space) -> dict[str, float] | str:
@@ -243,5 +250,5 @@ def _importances(ledger: Ledger, rows: Sequence[Row], space: Space) -> dict[str,
 
     study = load_study(study_name=ledger.name, storage=ledger.storage)
     evaluator = FanovaImportanceEvaluator(seed=0)
-    found = get_param_importances(study, evaluator=evaluator, target=lambda one: one.values[0])
-    return {key: float(value) for key, value in found.items()} or "No hyperparameter is in all completed trials."
+    by_name = get_param_importances(study, evaluator=evaluator, target=lambda trial: trial.values[0])
+    return {key: float(value) for key, value in by_name.items()} or "No hyperparameter is in all completed trials."

@@ -27,19 +27,19 @@ def curves(facts: Facts) -> Figure | None:
     drawn = [row for row in facts.rows if any(is_drawn(value) for _, value in row.points)]
     if not drawn:
         return None
-    drawn.sort(key=lambda one: (one.trial.number == number, one.trial.state == "completed"))
+    drawn.sort(key=lambda line: (line.trial.number == number, line.trial.state == "completed"))
     groups = set[str]()
     traces = []
-    for one in drawn:
-        is_best = one.trial.number == number
-        group = "best" if is_best else one.trial.state
+    for line in drawn:
+        is_best = line.trial.number == number
+        group = "best" if is_best else line.trial.state
         traces.append(
             {
                 "type": "scatter",
-                "x": [step for step, _ in one.points],
-                "y": [value if is_drawn(value) else None for _, value in one.points],
-                "mode": "lines+markers" if len(one.points) <= _MOST_MARKERS else "lines",
-                "name": f"trial {one.trial.number}" if is_best else group,
+                "x": [step for step, _ in line.points],
+                "y": [value if is_drawn(value) else None for _, value in line.points],
+                "mode": "lines+markers" if len(line.points) <= _MOST_MARKERS else "lines",
+                "name": f"trial {line.trial.number}" if is_best else group,
                 "legendgroup": group,
                 "showlegend": group not in groups,
                 "line": {
@@ -47,12 +47,12 @@ def curves(facts: Facts) -> Figure | None:
                     "width": 3 if is_best else 1.6 if group == "completed" else 0.9,
                 },
                 "marker": {"size": 5 if is_best else 3},
-                "hovertemplate": f"trial {one.trial.number}, {one.trial.state}<br>%{{x:,}} {facts.steps}: %{{y:.6g}}"
+                "hovertemplate": f"trial {line.trial.number}, {line.trial.state}<br>%{{x:,}} {facts.steps}: %{{y:.6g}}"
                 "<extra></extra>",
             }
         )
         groups.add(group)
-    values = [value for one in drawn for _, value in one.points]
+    values = [value for line in drawn for _, value in line.points]
     x = {"title": facts.steps, "rangemode": "tozero"}
     return {"data": traces, "layout": _layout(xaxis=x, yaxis=_metric_axis(facts, values))}
 
@@ -62,13 +62,13 @@ def front(facts: Facts) -> Figure | None:
     if len(facts.results.metrics) == 1:
         return None
     names = facts.results.metrics[:2]
-    found = [(one, [one.trial.metrics[name] for name in names]) for one in facts.rows if one.metric is not None]
-    found = [(one, values) for one, values in found if all(map(is_drawn, values))]
-    if not found:
+    points = [(row, [row.trial.metrics[name] for name in names]) for row in facts.rows if row.metric is not None]
+    points = [(row, values) for row, values in points if all(map(is_drawn, values))]
+    if not points:
         return None
     best = facts.results.front
     groups: dict[str, list[tuple[Row, list[float]]]] = {"the rest": [], "the front": []}
-    for row, values in found:
+    for row, values in points:
         groups["the front" if row.trial in best else "the rest"].append((row, values))
     data = [
         {
@@ -84,18 +84,18 @@ def front(facts: Facts) -> Figure | None:
         for (name, group), color, size in zip(groups.items(), (BLUE, ORANGE), (7, 10), strict=True)
         if group
     ]
-    axes = [_titled(name, [values[place] for _, values in found]) for place, name in enumerate(names)]
+    axes = [_titled(name, [values[place] for _, values in points]) for place, name in enumerate(names)]
     return {"data": data, "layout": _layout(xaxis=axes[0], yaxis=axes[1])}
 
 
 def history(facts: Facts) -> Figure | None:
     """Return the metric of each trial that has ended, in the order of their ends, and the best so far."""
-    ended = [(one.ended, one) for one in facts.rows if one.ended is not None and _counts(one)]
+    ended = [(row.ended, row) for row in facts.rows if row.ended is not None and _counts(row)]
     if not ended:
         return None
     rows = [row for _, row in sorted(ended, key=lambda pair: (pair[0], pair[1].trial.number))]
     places = list(range(1, len(rows) + 1))
-    values = [_known(one) for one in rows]
+    values = [_known(row) for row in rows]
     best = min if facts.smaller_is_better else max
     dots = {
         "type": "scatter",
@@ -103,8 +103,8 @@ def history(facts: Facts) -> Figure | None:
         "y": values,
         "mode": "markers",
         "name": "a trial",
-        "marker": {"color": [_OF_STATE.get(one.trial.state, PURPLE) for one in rows], "size": 7},
-        "text": [_name(one) for one in rows],
+        "marker": {"color": [_OF_STATE.get(row.trial.state, PURPLE) for row in rows], "size": 7},
+        "text": [_name(row) for row in rows],
         "hovertemplate": "%{text}: %{y:.6g}<extra></extra>",
     }
     line = {
@@ -143,35 +143,37 @@ def slices(facts: Facts) -> list[Figure]:
     y = _metric_axis(facts, [_known(row) for row in rows])
     figures = []
     for axis in facts.axes:
-        found = [(place, row) for row in rows if (place := row.at(axis)) is not None]
-        if not found:
+        points = [(place, row) for row in rows if (place := row.at(axis)) is not None]
+        if not points:
             continue
         dots = {
             "type": "scatter",
             "mode": "markers",
-            "x": [place for place, _ in found],
-            "y": [one.metric for _, one in found],
-            "text": [_name(one) for _, one in found],
+            "x": [place for place, _ in points],
+            "y": [drawn.metric for _, drawn in points],
+            "text": [_name(drawn) for _, drawn in points],
             "marker": {
-                "color": [ORANGE if one.trial == best else _OF_STATE.get(one.trial.state, PURPLE) for _, one in found],
-                "size": [10 if one.trial == best else 7 for _, one in found],
+                "color": [
+                    ORANGE if drawn.trial == best else _OF_STATE.get(drawn.trial.state, PURPLE) for _, drawn in points
+                ],
+                "size": [10 if drawn.trial == best else 7 for _, drawn in points],
             },
             "hovertemplate": "%{text}: %{y:.6g} at %{x}<extra></extra>",
         }
-        layout = _layout(height=300, xaxis=_axis(axis, [place for place, _ in found]), yaxis=y)
+        layout = _layout(height=300, xaxis=_axis(axis, [place for place, _ in points]), yaxis=y)
         figures.append({"data": [dots], "layout": layout})
     return figures
 
 
 def _axis(axis: Axis, places: Sequence[float]) -> Figure:
-    found: Figure = {"title": as_text(axis.label), "automargin": True}
+    figure: Figure = {"title": as_text(axis.label), "automargin": True}
     if axis.categories:
         names = [as_text(text) for text in axis.categories]
         end = len(names) - 0.5
-        return {**found, "tickvals": list(range(len(names))), "ticktext": names, "range": [-0.5, end]}
+        return {**figure, "tickvals": list(range(len(names))), "ticktext": names, "range": [-0.5, end]}
     if axis.is_log and min(places) > 0:
-        return {**found, **_LOG, "nticks": 6}
-    return found
+        return {**figure, **_LOG, "nticks": 6}
+    return figure
 
 
 def importances(facts: Facts) -> Figure | None:
@@ -179,18 +181,18 @@ def importances(facts: Facts) -> Figure | None:
     if isinstance(facts.importances, str):
         return None
     labels = {axis.key: as_text(axis.label) for axis in facts.axes}
-    found = list(reversed(facts.importances.items()))
+    items = list(reversed(facts.importances.items()))
     bars = {
         "type": "bar",
         "orientation": "h",
-        "x": [value for _, value in found],
-        "y": [labels.get(key, as_text(key)) for key, _ in found],
-        "text": [f"{value:.2f}" for _, value in found],
+        "x": [value for _, value in items],
+        "y": [labels.get(key, as_text(key)) for key, _ in items],
+        "text": [f"{value:.2f}" for _, value in items],
         "marker": {"color": BLUE},
         "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
     }
     y = {"type": "category", "automargin": True}
-    return {"data": [bars], "layout": _layout(height=90 + 34 * len(found), yaxis=y, xaxis={"range": [0, 1]})}
+    return {"data": [bars], "layout": _layout(height=90 + 34 * len(items), yaxis=y, xaxis={"range": [0, 1]})}
 
 
 def gantt(facts: Facts) -> Figure | None:
@@ -229,24 +231,24 @@ def gantt(facts: Facts) -> Figure | None:
     return {"data": data, "layout": {**layout, "bargap": 0.15}}
 
 
-def _times(one: Span) -> str:
-    seconds = (one.ended - one.began).total_seconds()
-    return f"trial {one.trial}, attempt {one.attempt}: {one.outcome}<br>{one.began:%H:%M:%S}, {seconds:,.1f} s"
+def _times(span: Span) -> str:
+    seconds = (span.ended - span.began).total_seconds()
+    return f"trial {span.trial}, attempt {span.attempt}: {span.outcome}<br>{span.began:%H:%M:%S}, {seconds:,.1f} s"
 
 
 # shared
-def _counts(one: Row) -> bool:
+def _counts(row: Row) -> bool:
     """Whether a trial may be the best one."""
-    return one.trial.state in ("completed", "stopped", "paused") and one.metric is not None
+    return row.trial.state in ("completed", "stopped", "paused") and row.metric is not None
 
 
-def _known(one: Row) -> float:
-    assert one.metric is not None, "checked by the caller"
-    return one.metric
+def _known(row: Row) -> float:
+    assert row.metric is not None, "checked by the caller"
+    return row.metric
 
 
-def _name(one: Row) -> str:
-    return f"trial {one.trial.number}, {one.trial.state}"
+def _name(row: Row) -> str:
+    return f"trial {row.trial.number}, {row.trial.state}"
 
 
 def _metric_axis(facts: Facts, values: Iterable[float]) -> Figure:

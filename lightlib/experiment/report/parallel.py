@@ -31,8 +31,8 @@ def scale(axis: Axis, values: Sequence[float | None]) -> Scale:
     """Return the heights of values; trials without one are below the rest."""
     is_log = axis.is_log and all(value is None or value > 0 for value in values)
     places = [value if value is None or not is_log else math.log10(value) for value in values]
-    known = [one for one in places if one is not None] or [0.0]
-    low, high = (0, len(axis.categories) - 1) if axis.categories else (min(known), max(known))
+    known_places = [place for place in places if place is not None] or [0.0]
+    low, high = (0, len(axis.categories) - 1) if axis.categories else (min(known_places), max(known_places))
 
     def height(place: float | None) -> float:
         if place is None:
@@ -75,7 +75,7 @@ def lines(
             "type": "scatter",
             "mode": "lines",
             "x": list(range(len(scales))),
-            "y": [one.heights[trial] for one in scales],
+            "y": [axis_scale.heights[trial] for axis_scale in scales],
             "name": names[trial],
             "line": {"color": _color(quality[trial]), "width": 1.5},
             "hovertemplate": f"{names[trial]}<extra></extra>",
@@ -86,9 +86,9 @@ def lines(
         {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": {"color": "#8a8a94", "width": 1}}
         for at in range(len(scales))
     ]
-    texts = [_text(at, 1.1, f"<b>{as_text(one.label)}</b>") for at, one in enumerate(axes)]
-    for at, one in enumerate(scales):
-        texts += [_text(at, height, as_text(text)) for height, text in one.ticks.items()]
+    texts = [_text(at, 1.1, f"<b>{as_text(axis.label)}</b>") for at, axis in enumerate(axes)]
+    for at, axis_scale in enumerate(scales):
+        texts += [_text(at, height, as_text(text)) for height, text in axis_scale.ticks.items()]
     return {"data": traces, "shapes": bars, "annotations": texts}
 
 

@@ -40,7 +40,7 @@ def header(facts: Facts, folder: Path) -> str:
     config, results, best = facts.config, facts.results, facts.results.best
     masked, searched = config.masked(), {axis.key for axis in facts.axes}
     first = facts.rows[0].trial.hparams if facts.rows else {}
-    known: dict[str, Any] = {
+    facts_shown: dict[str, Any] = {
         "description": masked.get("description"),
         "labels": ", ".join(map(str, masked.get("labels") or ())),
         "state": results.state,
@@ -55,13 +55,15 @@ def header(facts: Facts, folder: Path) -> str:
     }
     if best is not None and best.metric is not None and best.step is not None:
         values = ", ".join(f"{name} {value:.6g}" for name, value in best.metrics.items())
-        known["best"] = f"trial {best.number}, {values} after {best.step:,} {facts.steps}"
-        known["its hyperparameters"] = _listed({key: best.hparams[key] for key in best.hparams if key in searched})
-        known["its checkpoint"] = facts.checkpoint and _below(facts.checkpoint, folder)
+        facts_shown["best"] = f"trial {best.number}, {values} after {best.step:,} {facts.steps}"
+        facts_shown["its hyperparameters"] = _listed(
+            {key: best.hparams[key] for key in best.hparams if key in searched}
+        )
+        facts_shown["its checkpoint"] = facts.checkpoint and _below(facts.checkpoint, folder)
         if len(results.metrics) > 1:
-            known["the front"] = f"trial {', '.join(str(one.number) for one in results.front)}"
-    known["as of"] = f"{facts.made:%Y-%m-%d %H:%M:%S}"
-    rows = [f"<dt>{key}</dt><dd>{as_text(value)}</dd>" for key, value in known.items() if value not in ("", None)]
+            facts_shown["the front"] = f"trial {', '.join(str(trial.number) for trial in results.front)}"
+    facts_shown["as of"] = f"{facts.made:%Y-%m-%d %H:%M:%S}"
+    rows = [f"<dt>{key}</dt><dd>{as_text(value)}</dd>" for key, value in facts_shown.items() if value not in ("", None)]
     return f"<dl>{''.join(rows)}</dl>"
 
 
@@ -77,7 +79,7 @@ def trials(facts: Facts) -> str:
     """Return the trials, the one with the best metric first, and those without one last."""
     smaller, results = facts.smaller_is_better, facts.results
     best = results.front if len(results.metrics) > 1 else [results.best]
-    rows = sorted(facts.rows, key=lambda one: (one.metric is None, score(one.metric or 0.0, smaller)))
+    rows = sorted(facts.rows, key=lambda row: (row.metric is None, score(row.metric or 0.0, smaller)))
     metric, *more = map(_of_metric, results.metrics)
     columns = [*_before(facts), metric, *more, *_after(facts)]
     order = "ascending" if smaller else "descending"
@@ -94,14 +96,14 @@ def trials(facts: Facts) -> str:
 
 
 def _before(facts: Facts) -> list[_Column]:
-    found = [
-        _Column("trial", lambda one: str(one.trial.number), lambda one: one.trial.number),
-        _Column("state", lambda one: one.trial.state),
-        _Column("attempts", lambda one: str(one.trial.attempts), lambda one: one.trial.attempts),
+    columns = [
+        _Column("trial", lambda row: str(row.trial.number), lambda row: row.trial.number),
+        _Column("state", lambda row: row.trial.state),
+        _Column("attempts", lambda row: str(row.trial.attempts), lambda row: row.trial.attempts),
     ]
     if facts.rungs:
-        found.append(_Column("rungs", _rungs_of, lambda one: one.rungs and one.rungs[0]))
-    return found
+        columns.append(_Column("rungs", _rungs_of, lambda row: row.rungs and row.rungs[0]))
+    return columns
 
 
 def _rungs_of(row: Row) -> str:
@@ -112,10 +114,10 @@ def _after(facts: Facts) -> list[_Column]:
     return [
         _Column(
             facts.steps,
-            lambda one: "" if one.trial.step is None else f"{one.trial.step:,}",
-            lambda one: one.trial.step,
+            lambda row: "" if row.trial.step is None else f"{row.trial.step:,}",
+            lambda row: row.trial.step,
         ),
-        _Column("duration", lambda one: _duration(one.seconds), lambda one: one.seconds),
+        _Column("duration", lambda row: _duration(row.seconds), lambda row: row.seconds),
         *(_of_axis(axis) for axis in facts.axes),
     ]
 
@@ -125,7 +127,7 @@ def _of_metric(name: str) -> _Column:
         value = row.trial.metrics.get(name)
         return value if value is not None and is_drawn(value) else None
 
-    return _Column(name, lambda one: _number(one.trial.metrics.get(name)), number)
+    return _Column(name, lambda row: _number(row.trial.metrics.get(name)), number)
 
 
 def _of_axis(axis: Axis) -> _Column:
@@ -160,9 +162,9 @@ def rungs(facts: Facts) -> str:
 def failures(facts: Facts) -> str:
     """Return the attempts that failed, with the last lines of their logs."""
     parts = []
-    for number, one in enumerate(facts.failures):
-        text = "\n".join(map(as_text, one.lines)) or "(no output)"
-        title = f"trial {one.trial}, attempt {one.attempt}: {one.outcome}"
+    for number, failure in enumerate(facts.failures):
+        text = "\n".join(map(as_text, failure.lines)) or "(no output)"
+        title = f"trial {failure.trial}, attempt {failure.attempt}: {failure.outcome}"
         is_open = " open" if number == 0 else ""
         parts.append(f"<details{is_open}><summary>{title}</summary><pre>{text}</pre></details>")
     left = facts.failed - len(facts.failures)

@@ -71,8 +71,8 @@ class Turn:
     @classmethod
     def last(cls, ledger: Ledger) -> Turn | None:
         """Return the one that is in a ledger; None before the first."""
-        found = ledger.of_searcher().snapshot().attribute(SEARCHER, TURN)
-        return None if found is None else cls(**{**found, "trials": [Wanted(**one) for one in found["trials"]]})
+        saved = ledger.of_searcher().snapshot().attribute(SEARCHER, TURN)
+        return None if saved is None else cls(**{**saved, "trials": [Wanted(**request) for request in saved["trials"]]})
 
     def write(self, ledger: Ledger, attempt: Attempt) -> None:
         """Write it.
@@ -93,8 +93,8 @@ class Turn:
             stops: Whether trials that run are to stop. Default: there are none.
         """
         self.over = True
-        for one in self.trials if stops else ():
-            one.change("stop", None)
+        for request in self.trials if stops else ():
+            request.change("stop", None)
 
     def keep(self, state: Any, progress: float) -> None:
         """Put in the state of the searcher."""
@@ -108,8 +108,8 @@ class Turn:
         """Whether each trial is in the ledger, and has ended or is paused for good."""
         states = {trial: snapshot.state_of(trial) for trial in snapshot.chains}
         return all(
-            states.get(trial) in ENDED or (states.get(trial) == "paused" and not one.trains(snapshot, trial))
-            for trial, one in enumerate(self.trials)
+            states.get(trial) in ENDED or (states.get(trial) == "paused" and not request.trains(snapshot, trial))
+            for trial, request in enumerate(self.trials)
         )
 
 
@@ -136,9 +136,9 @@ class Custom:
         turn = Turn.last(self._ledger)
         if turn is None or turn.over or len(snapshot.unfinished()) >= self._concurrency:
             return None
-        for trial, one in enumerate(turn.trials[: snapshot.trials]):
-            if snapshot.state_of(trial) == "paused" and one.trains(snapshot, trial):
-                return snapshot.last(trial).successor("paused", until=one.until)
+        for trial, request in enumerate(turn.trials[: snapshot.trials]):
+            if snapshot.state_of(trial) == "paused" and request.trains(snapshot, trial):
+                return snapshot.last(trial).successor("paused", until=request.until)
         if snapshot.trials == len(turn.trials):
             return None
         new = turn.trials[snapshot.trials]
@@ -155,7 +155,7 @@ class Custom:
 
     def lengths(self, attempt: Attempt) -> list[int]:
         """Return the lengths at which an attempt pauses and ends, in the unit of the full length."""
-        return sorted({one for one in (attempt.more[_UNTIL], self._length) if one is not None})
+        return sorted({length for length in (attempt.more[_UNTIL], self._length) if length is not None})
 
 
 def reached(snapshot: Snapshot, trial: int) -> int:

@@ -154,7 +154,7 @@ class Halving:
             promotions = self._promotions(snapshot, courses, course.bracket)
             return "train" if (trial, course.rung + 1) in promotions else "pause"
         scores = self._scores(snapshot, courses, course.bracket, course.rung)
-        others = [value for one, value in scores.items() if one != trial]
+        others = [value for other, value in scores.items() if other != trial]
         return "train" if stopping.continues(others, score, self._divisor) else "stop"
 
     # brackets
@@ -179,19 +179,19 @@ class Halving:
             return False
         if self._rule != "synchronous":
             return True
-        number, first = snapshot.trials, sum(one.trials for one in self.brackets[:bracket])
-        if number < sum(one.trials for one in self.brackets):
+        number, first = snapshot.trials, sum(earlier.trials for earlier in self.brackets[:bracket])
+        if number < sum(planned.trials for planned in self.brackets):
             return first <= number < first + self.brackets[bracket].trials
         return not any(each.rung == 0 and snapshot.last(trial).ended_as is None for trial, each in courses.items())
 
     def _missing(self, snapshot: Snapshot, courses: Courses, bracket: int) -> int:
         """Return how many trials a bracket has yet to try: those with an invalid combination are replaced."""
-        own = [trial for trial, course in courses.items() if course.bracket == bracket]
-        return self.brackets[bracket].trials - sum(snapshot.state_of(trial) != "invalid" for trial in own)
+        trials = [trial for trial, course in courses.items() if course.bracket == bracket]
+        return self.brackets[bracket].trials - sum(snapshot.state_of(trial) != "invalid" for trial in trials)
 
     def _scores(self, snapshot: Snapshot, courses: Courses, bracket: int, rung: int) -> dict[int, float]:
         """Return the scores in a rung, by trial; the worst for a trial that failed on its way to it."""
-        found = {}
+        scores = {}
         lost = ("errored", "canceled") if self._rule == "synchronous" else ("errored",)
         for trial, course in courses.items():
             if course.bracket != bracket or (state := snapshot.state_of(trial)) == "invalid":
@@ -200,8 +200,8 @@ class Halving:
             if state in lost and score is None and course.rung == rung:
                 score = math.inf
             if score is not None:
-                found[trial] = float(score)
-        return found
+                scores[trial] = float(score)
+        return scores
 
     def _promotions(self, snapshot: Snapshot, courses: Courses, bracket: int) -> list[tuple[int, int]]:
         """Return the trials that a bracket owes a promotion, with the rung to train to."""
@@ -209,8 +209,12 @@ class Halving:
             return []
         size = self.brackets[bracket]
         rungs = [self._scores(snapshot, courses, bracket, rung) for rung in range(len(size.lengths))]
-        own = {trial: course.rung for trial, course in courses.items() if course.bracket == bracket}
-        ended = [trial for trial in own if snapshot.state_of(trial) in ("errored", "canceled", "completed", "stopped")]
+        rung_of_trial = {trial: course.rung for trial, course in courses.items() if course.bracket == bracket}
+        ended = [
+            trial
+            for trial in rung_of_trial
+            if snapshot.state_of(trial) in ("errored", "canceled", "completed", "stopped")
+        ]
         if self._rule == "synchronous":
-            return synchronous.due(rungs, own, ended, self._divisor, size.trials)
-        return promoting.due(rungs, own, ended, self._divisor)
+            return synchronous.due(rungs, rung_of_trial, ended, self._divisor, size.trials)
+        return promoting.due(rungs, rung_of_trial, ended, self._divisor)

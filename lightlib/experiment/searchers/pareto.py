@@ -23,11 +23,13 @@ def front(scores: Mapping[int, Sequence[float]]) -> list[int]:
         [0, 2]
     """
     best: list[int] = []
-    for trial in sorted(scores, key=lambda one: (tuple(scores[one]), one)):  # none dominates one that comes before it
-        if not any(_dominates(scores[one], scores[trial]) for one in best):
+    for trial in sorted(
+        scores, key=lambda member: (tuple(scores[member]), member)
+    ):  # none dominates one that comes before it
+        if not any(_dominates(scores[member], scores[trial]) for member in best):
             best.append(trial)
     return sorted(best)
 
 
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    return tuple(one) != tuple(other) and all(a <= b for a, b in zip(one, other, strict=True))
+def _dominates(scores: Sequence[float], other: Sequence[float]) -> bool:
+    return tuple(scores) != tuple(other) and all(a <= b for a, b in zip(scores, other, strict=True))

@@ -49,11 +49,11 @@ def due(
         >>> due([{0: 0.5, 1: 0.4}, {}], reaching={0: 0, 1: 0}, ended=(), divisor=2)
         [(1, 1)]
     """
-    found = []
+    promotions = []
     for rung in reversed(range(len(rungs) - 1)):
         promoted = {trial for trial in rungs[rung] if trial in ended or reaching[trial] > rung}
-        found += [(trial, rung + 1) for trial in owed(rungs[rung], promoted, divisor)]
-    return found
+        promotions += [(trial, rung + 1) for trial in owed(rungs[rung], promoted, divisor)]
+    return promotions
 
 
 def is_complete(trials: int, in_first_rung: int, outstanding: int) -> bool:

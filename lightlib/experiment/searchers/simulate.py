@@ -155,10 +155,10 @@ class _Promoting:
             self.failed.add(trial)
         top = rung == len(self.rungs) - 1
         best = [] if top else owed(self.rungs[rung], self.promoted[rung] | self.failed, self.divisor)
-        for one in best:  # at most one
-            self.promoted[rung].add(one)
+        for promoted in best:  # at most one
+            self.promoted[rung].add(promoted)
             self.outstanding += 1
-            self.run.promote(self, one, rung + 1)
+            self.run.promote(self, promoted, rung + 1)
         if not best:
             self.create()
 

@@ -35,13 +35,13 @@ def due(
         >>> due([{2: 0.4, 0: 0.5, 1: 0.4}, {}], reaching={0: 0, 1: 0, 2: 0}, ended=(), divisor=2, trials=3)
         [(1, 1)]
     """
-    found = []
+    promotions = []
     for rung, values in enumerate(rungs[:-1]):
         if not trials or len(values) < trials:
             break
         in_order = sorted((score(value), trial) for trial, value in values.items())
         best = [trial for _, trial in in_order[: max(int(trials / divisor), 1)]]
         promoted = [trial for trial in best if reaching[trial] > rung or trial not in ended]
-        found += [(trial, rung + 1) for trial in promoted if reaching[trial] == rung]
+        promotions += [(trial, rung + 1) for trial in promoted if reaching[trial] == rung]
         trials = len(promoted)
-    return found
+    return promotions

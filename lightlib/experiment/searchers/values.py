@@ -30,7 +30,7 @@ def value_of(chain: Iterable[Attempt], directions: Sequence[bool]) -> Value | No
         chain: The attempts of the trial that hold.
         directions: Whether less is better, for each metric.
     """
-    found = [Value(step, metrics) for one in chain for step, metrics in one.metrics.items()]
+    values = [Value(step, metrics) for attempt in chain for step, metrics in attempt.metrics.items()]
     if len(directions) > 1:
-        return max(found, key=lambda one: one.step, default=None)
-    return min(found, key=lambda one: score(one.metrics[0], directions[0]), default=None)
+        return max(values, key=lambda value: value.step, default=None)
+    return min(values, key=lambda value: score(value.metrics[0], directions[0]), default=None)

@@ -68,13 +68,13 @@ class EarlierCheckpoints(Checkpoint):
 
 def earlier_folders(job: Job) -> list[str]:
     """Return the folders of the earlier attempts that have checkpoints, also those in a store."""
-    found: list[str] = []
+    folders: list[str] = []
     for folder in job.earlier:
         if is_remote(folder):
-            found += [folder] if any(name.endswith(".ckpt") for name in names_in(folder)) else []
+            folders += [folder] if any(name.endswith(".ckpt") for name in names_in(folder)) else []
         else:
-            found += (str(path.parent) for path in sorted(Path(folder).rglob("*.ckpt")))
-    return list(dict.fromkeys(found))
+            folders += (str(path.parent) for path in sorted(Path(folder).rglob("*.ckpt")))
+    return list(dict.fromkeys(folders))
 
 
 def open_store() -> None:
@@ -90,11 +90,13 @@ def callbacks(job: Job, earlier: Iterable[str]) -> list[Checkpoint]:
         job: The attempt.
         earlier: The folders with the checkpoints of earlier attempts.
     """
-    found: list[Checkpoint] = [TrialCheckpoint(job)]
+    checkpoints: list[Checkpoint] = [TrialCheckpoint(job)]
     if job.min_checkpoint_period:
         ((unit, number),) = job.min_checkpoint_period.items()
         every: dict[str, Any] = {"every_n_train_steps": number}
         if unit == "epochs":  # at their ends, also where validations are more frequent
             every = {"every_n_epochs": number, "save_on_train_epoch_end": True}
-        found.append(ModelCheckpoint(job.checkpoints, "newest-{epoch}-{step}", **every, enable_version_counter=False))
-    return found + [EarlierCheckpoints(folder) for folder in earlier]
+        checkpoints.append(
+            ModelCheckpoint(job.checkpoints, "newest-{epoch}-{step}", **every, enable_version_counter=False)
+        )
+    return checkpoints + [EarlierCheckpoints(folder) for folder in earlier]

@@ -49,18 +49,18 @@ def class_path(written: str, context: Path, where: str = "") -> str:
     if module:
         return f"{module}.{name}"
     top = name.partition(".")[0]
-    files = sorted(one for one in context.glob("*.py") if one.stem.isidentifier() and one.stem != "__init__")
+    files = sorted(path for path in context.glob("*.py") if path.stem.isidentifier() and path.stem != "__init__")
     classes = {file: _classes_in(file) for file in files}
-    found = [file for file, names in classes.items() if top in names]
-    if len(found) == 1:
-        return f"{found[0].stem}.{name}"
-    names = ", ".join(file.name for file in found or files) or "there are none"
-    near = "" if found else nearest(top, {one for known in classes.values() for one in known})
-    problem = f"is defined in {f'{len(found)} files' if found else f'no Python file of {context}'}: {names}.{near}"
+    matches = [file for file, names in classes.items() if top in names]
+    if len(matches) == 1:
+        return f"{matches[0].stem}.{name}"
+    names = ", ".join(file.name for file in matches or files) or "there are none"
+    near = "" if matches else nearest(top, {name for names in classes.values() for name in names})
+    problem = f"is defined in {f'{len(matches)} files' if matches else f'no Python file of {context}'}: {names}.{near}"
     raise MisconfigurationException(
         f"The class {top!r} of the entrypoint{f' ({where})' if where else ''} {problem}",
         expected="a class that exactly one file of the context defines at its top level.",
-        fix=f"entrypoint: {found[0].stem if found else 'module'}:{name}",
+        fix=f"entrypoint: {matches[0].stem if matches else 'module'}:{name}",
     )
 
 
@@ -70,7 +70,7 @@ def _classes_in(file: Path) -> set[str]:
         tree = ast.parse(file.read_bytes(), filename=file.name)
     except (SyntaxError, ValueError):
         return set()
-    return {one.name for one in tree.body if isinstance(one, ast.ClassDef)}
+    return {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def parameters(path: str, context: Path) -> Parameters:
@@ -97,8 +97,10 @@ def parameters(path: str, context: Path) -> Parameters:
     constructor: Any = kind
     if isinstance(kind, type):
         constructor = constructor.__init__
-    given = inspect.signature(constructor).parameters.values()
-    return Parameters(frozenset(names), any(one.kind is one.VAR_KEYWORD for one in given))
+    signature_parameters = inspect.signature(constructor).parameters.values()
+    return Parameters(
+        frozenset(names), any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature_parameters)
+    )
 
 
 def imported(path: str, context: Path, written: str = "") -> Any:
@@ -125,10 +127,10 @@ def imported(path: str, context: Path, written: str = "") -> Any:
 
 def _imported(path: str) -> Any:
     name, *rest = path.split(".")
-    found: Any = importlib.import_module(name)
-    for one in rest:
-        name = f"{name}.{one}"
-        if isinstance(found, ModuleType) and not hasattr(found, one):
+    target: Any = importlib.import_module(name)
+    for attribute in rest:
+        name = f"{name}.{attribute}"
+        if isinstance(target, ModuleType) and not hasattr(target, attribute):
             importlib.import_module(name)
-        found = getattr(found, one)
-    return found
+        target = getattr(target, attribute)
+    return target

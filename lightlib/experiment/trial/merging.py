@@ -96,7 +96,11 @@ def _put(fit: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 def _as_class(path: str, value: Any) -> Any:
     """Return a mapping for a text that names a class, as the command line accepts it."""
-    if not isinstance(value, str) or value.endswith(_FILES) or not all(one.isidentifier() for one in value.split(".")):
+    if (
+        not isinstance(value, str)
+        or value.endswith(_FILES)
+        or not all(word.isidentifier() for word in value.split("."))
+    ):
         return value
     return {"class_path": value} if path in BUILT or value.rpartition(".")[2][0].isupper() else value
 
@@ -108,10 +112,10 @@ def _drop_arguments(section: dict[str, Any], class_path: Any) -> None:
             section.pop(name, None)
 
 
-def _same_class(one: Any, other: Any) -> bool:
-    if not (isinstance(one, str) and isinstance(other, str)) or ("." in one and "." in other):
-        return bool(one == other)
-    return one.rpartition(".")[2] == other.rpartition(".")[2]
+def _same_class(path: Any, other: Any) -> bool:
+    if not (isinstance(path, str) and isinstance(other, str)) or ("." in path and "." in other):
+        return bool(path == other)
+    return path.rpartition(".")[2] == other.rpartition(".")[2]
 
 
 def _index(items: list[Any], name: str, named: str, path: str) -> int:

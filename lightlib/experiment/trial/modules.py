@@ -41,12 +41,12 @@ def first_on_path(context: Path) -> Iterator[None]:
 
 def _differing(folder: Path) -> set[str]:
     """Return the names of the loaded top-level modules of which a folder has another file."""
-    found = set()
+    names = set()
     for path in folder.iterdir():
         name = path.stem if path.suffix == ".py" else path.name
-        if name in sys.modules and name not in _NEVER and any(_differs(one, folder) for one in _below(name)):
-            found.add(name)
-    return found
+        if name in sys.modules and name not in _NEVER and any(_differs(below, folder) for below in _below(name)):
+            names.add(name)
+    return names
 
 
 def _below(name: str) -> list[str]:
@@ -56,7 +56,9 @@ def _below(name: str) -> list[str]:
 def _differs(name: str, folder: Path) -> bool:
     loaded = getattr(sys.modules[name], "__file__", None)
     place = folder.joinpath(*name.split("."))
-    here = next((one for one in (place.with_suffix(".py"), place / "__init__.py") if one.is_file()), None)
+    here = next(
+        (candidate for candidate in (place.with_suffix(".py"), place / "__init__.py") if candidate.is_file()), None
+    )
     if loaded is None or here is None:
         return False
     file = Path(loaded).resolve()
@@ -66,4 +68,4 @@ def _differs(name: str, folder: Path) -> bool:
 
 def _taken(names: set[str]) -> dict[str, ModuleType]:
     """Remove modules and those below them from the loaded ones, and return them."""
-    return {one: sys.modules.pop(one) for name in names for one in _below(name)}
+    return {module: sys.modules.pop(module) for name in names for module in _below(name)}

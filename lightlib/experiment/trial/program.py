@@ -36,14 +36,14 @@ class TrialCLI(LightningCLI):
         self._job = job
         earlier = checkpoints.earlier_folders(job)
         self._finds = bool(earlier)
-        given = {"ckpt_path": "auto", **(job.fit or {})}
+        fit_arguments = {"ckpt_path": "auto", **(job.fit or {})}
         callbacks: list[Callback] = [Reporter(messages, (job.metric, *job.more_metrics), job.reported, job.store)]
         if job.records_per_epoch is not None:
             callbacks.append(RecordsCheck(job.records_per_epoch, messages))
         if job.rungs:
             callbacks.append(RungStops(job, messages))
         super().__init__(
-            args={"subcommand": "fit", "fit": given},
+            args={"subcommand": "fit", "fit": fit_arguments},
             trainer_defaults={"callbacks": [*callbacks, *checkpoints.callbacks(job, earlier)]},
         )
 

@@ -28,13 +28,13 @@ class RecordsCheck(Callback):
         self._records, self._messages = records, messages
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        found = _lengths(trainer.train_dataloader, trainer.world_size)
-        if self._messages is None or not found or self._records in found:
+        sizes = _lengths(trainer.train_dataloader, trainer.world_size)
+        if self._messages is None or not sizes or self._records in sizes:
             return
         text = (
-            f"'records_per_epoch' is {self._records:,}, and the training dataset has {found[0]:,} records. Lengths in "
+            f"'records_per_epoch' is {self._records:,}, and the training dataset has {sizes[0]:,} records. Lengths in "
             f"epochs count {self._records:,} records. Expected: the length of the dataset. "
-            f"Fix: records_per_epoch: {found[0]}; without the key, an epoch is a pass over the dataset."
+            f"Fix: records_per_epoch: {sizes[0]}; without the key, an epoch is a pass over the dataset."
         )
         report.warn(text)
         self._messages.send("warned", text=text)
@@ -43,10 +43,10 @@ class RecordsCheck(Callback):
 def _lengths(loader: Any, ranks: int) -> list[int]:
     """Return the lengths of a loader's dataset and, on one rank, of its sampler; empty if they are not known."""
     sources = [getattr(loader, "dataset", None), getattr(loader, "sampler", None) if ranks == 1 else None]
-    found = []
+    lengths = []
     for source in sources:
         try:
-            found.append(len(source))  # type: ignore[arg-type]  # else TypeError
+            lengths.append(len(source))  # type: ignore[arg-type]  # else TypeError
         except (TypeError, NotImplementedError):
             continue
-    return found
+    return lengths

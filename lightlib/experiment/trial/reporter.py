@@ -61,11 +61,15 @@ class Reporter(Callback):
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
         if self._messages is not None:
-            here, found = self._messages.folder, Path(path)  # users may move the folder
+            here, checkpoint = self._messages.folder, Path(path)  # users may move the folder
             if self._store is not None and path.startswith(f"{self._store}/"):
                 self._send("checkpoint", trainer, path=path[len(self._store) + 1 :], stored=True)
                 return
-            self._send("checkpoint", trainer, path=str(found.relative_to(here) if found.is_relative_to(here) else path))
+            self._send(
+                "checkpoint",
+                trainer,
+                path=str(checkpoint.relative_to(here) if checkpoint.is_relative_to(here) else path),
+            )
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
         if not self._reported:
@@ -91,9 +95,9 @@ class Reporter(Callback):
 
 def _plain(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics that are single numbers."""
-    found = {}
+    plain_numbers = {}
     for name, value in metrics.items():
         number = value.item() if hasattr(value, "item") and getattr(value, "numel", lambda: 1)() == 1 else value
         if isinstance(number, numbers.Real):
-            found[str(name)] = float(number)
-    return found
+            plain_numbers[str(name)] = float(number)
+    return plain_numbers

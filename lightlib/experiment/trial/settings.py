@@ -105,9 +105,9 @@ def _layers(config: ExperimentConfig, context: Path) -> dict[str, Any]:
     elif entrypoint is not None and entrypoint.file:
         file = context / entrypoint.file
         document = Document(text_of(file), str(file), mapping=True)
-        given = document.value
-        of_fit = given["fit"] if isinstance(given.get("fit"), Mapping) else {}
-        shared = {key: value for key, value in given.items() if key not in _COMMANDS}
+        content = document.value
+        of_fit = content["fit"] if isinstance(content.get("fit"), Mapping) else {}
+        shared = {key: value for key, value in content.items() if key not in _COMMANDS}
         put_all(fit, merged(shared, of_fit), lambda key: _place(document.entries, key))
     put_all(fit, config.fit, lambda key: config.where(f"fit.{key}"))
     return fit
@@ -167,7 +167,7 @@ def _put_hyperparameters(
     origins: dict[str, str] = {}
     for key in bare:
         first = key.partition(".")[0]
-        takers = [f"{section}.init_args" for section, one in owners.items() if first in one.names]
+        takers = [f"{section}.init_args" for section, accepted in owners.items() if first in accepted.names]
         if not takers and "model" in owners and owners["model"].takes_any:
             takers = ["model.dict_kwargs"]
         origins |= {f"{taker}.{key}": key for taker in takers}
@@ -180,9 +180,9 @@ def _owners(fit: Mapping[str, Any], context: Path) -> dict[str, Parameters]:
     """Return the parameters of the model and of the data module, of those that the configuration names."""
     owners = {}
     for section in ("model", "data"):
-        found = fit.get(section)
-        if isinstance(found, dict) and "class_path" in found:
-            owners[section] = parameters(found["class_path"], context)
+        section_values = fit.get(section)
+        if isinstance(section_values, dict) and "class_path" in section_values:
+            owners[section] = parameters(section_values["class_path"], context)
     return owners
 
 
@@ -190,8 +190,8 @@ def _check_classes(fit: Mapping[str, Any], config: ExperimentConfig, keys: Itera
     """Refuse hyperparameters of a section that names no class."""
     for key in keys:
         section = key.partition(".")[0]
-        found = fit.get(section)
-        if section in BUILT and isinstance(found, dict) and "class_path" not in found:
+        section_values = fit.get(section)
+        if section in BUILT and isinstance(section_values, dict) and "class_path" not in section_values:
             raise MisconfigurationException(
                 f"Hyperparameter {named(config, f'hyperparameters.{key}', key)} is an argument of {section!r}, which "
                 "names no class.",

@@ -184,8 +184,8 @@ def _limit(
 
 
 def _accumulated(trainer: Mapping[str, Any]) -> int:
-    given = trainer.get("accumulate_grad_batches")
-    return given if type(given) is int and given >= 1 else 1  # the Trainer refuses any other value
+    argument = trainer.get("accumulate_grad_batches")
+    return argument if type(argument) is int and argument >= 1 else 1  # the Trainer refuses any other value
 
 
 def apply_slots(trainer: dict[str, Any], config: ExperimentConfig, devices: int, accelerator: str) -> None:

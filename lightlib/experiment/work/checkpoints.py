@@ -38,16 +38,16 @@ class TrialCheckpoint:
 
 def messages_of(folder: ExperimentFolder, trial: int, kind: str) -> list[dict[str, Any]]:
     """Return the messages of a kind that a trial has sent, over all its attempts."""
-    return [one for path in folder.attempts(trial) for one in Messages(path).new() if one["kind"] == kind]
+    return [message for path in folder.attempts(trial) for message in Messages(path).new() if message["kind"] == kind]
 
 
 def saved_of(folder: ExperimentFolder, store: Store, trial: int) -> list[tuple[int, Location]]:
     """Return the step and the place of each checkpoint that a trial has saved, also of those that were deleted."""
     return [
-        (one["step"], store.saved(path, one["path"], stored=one.get("stored", False)))
+        (message["step"], store.saved(path, message["path"], stored=message.get("stored", False)))
         for path in folder.attempts(trial)
-        for one in Messages(path).new()
-        if one["kind"] == "checkpoint"
+        for message in Messages(path).new()
+        if message["kind"] == "checkpoint"
     ]
 
 
@@ -60,7 +60,7 @@ def checkpoints_of(folder: ExperimentFolder, store: Store, trial: int, metric: s
         trial: The number of the trial.
         metric: Of the searcher.
     """
-    values = {one["step"]: one["metrics"].get(metric) for one in messages_of(folder, trial, "validated")}
+    values = {message["step"]: message["metrics"].get(metric) for message in messages_of(folder, trial, "validated")}
     steps: dict[Location, int] = {}
     for step, path in saved_of(folder, store, trial):
         steps.pop(path, None)  # it was replaced
@@ -87,8 +87,13 @@ def collect(
         LightlibError: The store does not answer.
     """
     rules, store = config.checkpoint_storage, Store(folder.path, config)
-    found = [one for trial in ended for one in checkpoints_of(folder, store, trial, config.searcher.metrics[0])]
-    saved = {one.path: Saved(str(one.trial), (age,), one.metric) for age, one in enumerate(found)}
+    checkpoints = [
+        checkpoint for trial in ended for checkpoint in checkpoints_of(folder, store, trial, config.searcher.metrics[0])
+    ]
+    saved = {
+        checkpoint.path: Saved(str(checkpoint.trial), (age,), checkpoint.metric)
+        for age, checkpoint in enumerate(checkpoints)
+    }
     best = rules.save_experiment_best if at_end else len(saved) * bool(rules.save_experiment_best)
     mode = "min" if config.searcher.directions[0] else "max"
     kept = retained(saved, best, rules.save_trial_best, rules.save_trial_latest, mode)

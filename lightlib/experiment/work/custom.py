@@ -61,8 +61,8 @@ class Calls:
             turn: The last one.
             snapshot: Of the ledger.
         """
-        known, changed = list(snapshot.chains)[: len(turn.trials)], False
-        while sum(self._hand_over(turn, snapshot, trial) for trial in known):  # actions may lead to events
+        handled, changed = list(snapshot.chains)[: len(turn.trials)], False
+        while sum(self._hand_over(turn, snapshot, trial) for trial in handled):  # actions may lead to events
             changed = True
         if not turn.over and turn.rests(snapshot):
             turn.end()
@@ -73,15 +73,15 @@ class Calls:
 
     def _hand_over(self, turn: Turn, snapshot: Snapshot, number: int) -> bool:
         """Hand over the events of one trial; return whether there were any."""
-        known, chain, state = turn.trials[number], snapshot.chains[number], snapshot.state_of(number)
-        if state == "paused" and known.order == "stop":
+        request, chain, state = turn.trials[number], snapshot.chains[number], snapshot.state_of(number)
+        if state == "paused" and request.order == "stop":
             state = "stopped"
-        if known.ended and state in (*ENDED, "paused"):
+        if request.ended and state in (*ENDED, "paused"):
             return False
-        steps = {step: metrics for one in chain for step, metrics in one.metrics.items()}
-        new = sorted(step for step in steps if known.step is None or step > known.step)
-        was_new, ends = not known.created, state in ENDED and not known.ended
-        known.handle(new[-1] if new else known.step, state in ENDED or state == "stopped")  # it may be retried
+        steps = {step: metrics for attempt in chain for step, metrics in attempt.metrics.items()}
+        new = sorted(step for step in steps if request.step is None or step > request.step)
+        was_new, ends = not request.created, state in ENDED and not request.ended
+        request.handle(new[-1] if new else request.step, state in ENDED or state == "stopped")  # it may be retried
         trial = SearchTrial(number, self._space.values(chain[0].params))
         if was_new:
             self._act(turn, snapshot, "trial_created", trial)
@@ -98,7 +98,7 @@ class Calls:
     def _act(self, turn: Turn, snapshot: Snapshot, method: str, *args: Any) -> None:
         if turn.over:
             return
-        for action in self._call(method, *args, read=lambda found: list(found or ())):
+        for action in self._call(method, *args, read=lambda actions: list(actions or ())):
             if isinstance(action, Create):
                 turn.trials.append(self._new(action, len(turn.trials)))
             elif isinstance(action, Shutdown):

@@ -60,8 +60,8 @@ class Database:
                 expected="a URL without one.",
                 fix=f"the password in PGPASSWORD or ~/.pgpass; or the URL in the variable {STORAGE}.",
             )
-        kind, found, path = url.partition(":///")
-        if found and kind.startswith("sqlite"):
+        kind, separator, path = url.partition(":///")
+        if separator and kind.startswith("sqlite"):
             url = f"{kind}:///{Path(path).absolute()}"
         if new:
             with open_storage(url):
@@ -91,8 +91,8 @@ class Database:
             MisconfigurationException: It is an SQLite file of another machine.
         """
         this_machine_only(self.url, self.host)
-        given = os.environ.get(STORAGE, "")
-        return given if _without_password(given) == self.url else self.url
+        variable = os.environ.get(STORAGE, "")
+        return variable if _without_password(variable) == self.url else self.url
 
     def require_own(self, ledger: Ledger) -> None:
         """Raise if the ledger is that of another experiment.

@@ -53,13 +53,13 @@ class ExperimentFolder:
     @classmethod
     def named(cls, name: str | os.PathLike[str]) -> ExperimentFolder | None:
         """Return the experiment that has begun in a folder, or in one of this name below ``experiments``; else None."""
-        found = (cls(place) for place in (Path(name), Path(ROOT) / name))
-        return next((one for one in found if one.exists), None)
+        folders = (cls(place) for place in (Path(name), Path(ROOT) / name))
+        return next((folder for folder in folders if folder.exists), None)
 
     @staticmethod
     def names() -> list[str]:
         """Return the folders of the experiments below ``experiments``, by which `named` finds them."""
-        return [str(one.parent.relative_to(ROOT)) for one in sorted(Path(ROOT).glob(f"**/{FILE}"))]
+        return [str(path.parent.relative_to(ROOT)) for path in sorted(Path(ROOT).glob(f"**/{FILE}"))]
 
     @property
     def exists(self) -> bool:
@@ -136,13 +136,13 @@ class ExperimentFolder:
 
     def attempts(self, trial: int) -> list[Path]:
         """Return the folders of the attempts of a trial that have begun, in order."""
-        found = (self.path / TRIALS / f"{trial:04d}").glob("attempt-*")
-        return sorted(found, key=lambda one: int(one.name.rpartition("-")[2]))
+        paths = (self.path / TRIALS / f"{trial:04d}").glob("attempt-*")
+        return sorted(paths, key=lambda path: int(path.name.rpartition("-")[2]))
 
     def _require_same(self, database: Database) -> None:
-        known = Database.of(self.path)
-        if known is None or known.url != database.url:
-            place = "its folder" if known is None else repr(known.url)
+        present = Database.of(self.path)
+        if present is None or present.url != database.url:
+            place = "its folder" if present is None else repr(present.url)
             raise MisconfigurationException(
                 f"The storage is {database.url!r}, and the ledger of the experiment is in {place}.",
                 expected="the storage with which it began.",
@@ -152,7 +152,7 @@ class ExperimentFolder:
     def _create(
         self, config: ExperimentConfig, context: Path, weights: str | Path | None, database: Database | None
     ) -> None:
-        there = [one.name for one in self.path.iterdir()] if self.path.exists() else []
+        there = [path.name for path in self.path.iterdir()] if self.path.exists() else []
         foreign = [name for name in there if not name.startswith(_NEW)]
         if foreign and CONTEXT not in there:
             names = ", ".join(sorted(foreign)[:5])
@@ -240,9 +240,9 @@ def _patterns(path: Path) -> list[str]:
 
 def _matches(path: Path, is_folder: bool, patterns: Iterable[str]) -> bool:
     for pattern in patterns:
-        wanted = pattern.rstrip("/")
+        glob = pattern.rstrip("/")
         if pattern.endswith("/") and not is_folder:
             continue
-        if fnmatch.fnmatch(path.name, wanted) or fnmatch.fnmatch(path.as_posix(), wanted.lstrip("/")):
+        if fnmatch.fnmatch(path.name, glob) or fnmatch.fnmatch(path.as_posix(), glob.lstrip("/")):
             return True
     return False

@@ -60,15 +60,18 @@ def search(
         LightlibError: The worker has ended before the experiment.
     """
     target, context = _importable(function)
-    plain = {key: one.plain() if isinstance(one, Parameter) else one for key, one in hyperparameters.items()}
-    given = {"name": searcher, "metric": metric, "smaller_is_better": smaller_is_better, "max_trials": max_trials}
+    plain = {
+        key: parameter.plain() if isinstance(parameter, Parameter) else parameter
+        for key, parameter in hyperparameters.items()
+    }
+    options = {"name": searcher, "metric": metric, "smaller_is_better": smaller_is_better, "max_trials": max_trials}
     names = [metric] if isinstance(metric, str) else list(metric)
-    given["metric"] = names[0] if len(names) == 1 else names
+    options["metric"] = names[0] if len(names) == 1 else names
     file = {
         "name": name or function.__name__,
         "entrypoint": ["python3", "-m", FUNCTION, target],
         "hyperparameters": plain,
-        "searcher": {**{key: one for key, one in given.items() if one is not None}, **more},
+        "searcher": {**{key: option for key, option in options.items() if option is not None}, **more},
         **({} if seed is None else {"reproducibility": {"experiment_seed": seed}}),
     }
     return run(file, slots=slots, context=context, root=root, storage=storage, wait=wait)

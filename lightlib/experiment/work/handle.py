@@ -46,14 +46,14 @@ class Experiment:
     """
 
     def __init__(self, folder: str | os.PathLike[str], worker: subprocess.Popen[bytes] | None = None) -> None:
-        found = ExperimentFolder.named(folder)
-        if found is None:
+        experiment_folder = ExperimentFolder.named(folder)
+        if experiment_folder is None:
             raise MisconfigurationException(
                 f"There is no experiment in {str(folder)!r}.{nearest(str(folder), ExperimentFolder.names())}",
                 expected=f"the folder of an experiment, seen from {Path.cwd()}.",
                 fix="lightlib.experiment.run('search.yaml') begins one.",
             )
-        self._folder, self._worker = found, worker
+        self._folder, self._worker = experiment_folder, worker
 
     @property
     def path(self) -> Path:
@@ -113,8 +113,8 @@ class Experiment:
                 expected="a trial that has completed, and of which a checkpoint was kept.",
                 fix="checkpoint_storage: {save_trial_best: 1} in the experiment file.",
             )
-        found: T = module.load_from_checkpoint(path, **arguments)  # type: ignore[attr-defined]
-        return found
+        loaded: T = module.load_from_checkpoint(path, **arguments)  # type: ignore[attr-defined]
+        return loaded
 
     def metrics(self, trial: int) -> list[dict[str, float]]:
         """Return the metrics of each validation of a trial, with its ``step`` in batches, in the order of the steps.

@@ -106,10 +106,10 @@ class LogFile(Lines):
         self.lost += data.count(b"\n", written)
 
     def _search(self, text: str) -> None:
-        found = [one for one, pattern in self._unmatched if pattern.search(text, 0, _SEARCHED)]
-        if found:
-            self._unmatched = [pair for pair in self._unmatched if pair[0] not in found]
-            self._matched = (*self._matched, *found)
+        matched = [policy for policy, pattern in self._unmatched if pattern.search(text, 0, _SEARCHED)]
+        if matched:
+            self._unmatched = [pair for pair in self._unmatched if pair[0] not in matched]
+            self._matched = (*self._matched, *matched)
 
     # the file
     def _append(self, data: bytes) -> int:
@@ -203,7 +203,7 @@ def last(folder: Path, count: int) -> list[Line]:
     except OSError:
         return []
     complete = lines[1:] if size > _TAIL else lines
-    return [_parsed(one) for one in (complete or lines)[-count:]]
+    return [_parsed(line) for line in (complete or lines)[-count:]]
 
 
 def remove(folder: Path) -> int:
@@ -216,10 +216,10 @@ def remove(folder: Path) -> int:
         OSError: A file cannot be removed.
     """
     path = folder / "log.txt"
-    found = [one for one in (path, *(_older(path, number) for number in _numbers(path))) if one.exists()]
-    for one in found:
-        one.unlink(missing_ok=True)  # another worker may remove it at the same time
-    return len(found)
+    files = [file for file in (path, *(_older(path, number) for number in _numbers(path))) if file.exists()]
+    for file in files:
+        file.unlink(missing_ok=True)  # another worker may remove it at the same time
+    return len(files)
 
 
 def as_text(line: Line, colour: bool = False) -> str:
@@ -233,7 +233,7 @@ def as_text(line: Line, colour: bool = False) -> str:
         >>> as_text(Line("2026-11-28T03:10:00.123Z", 1, "\x1b[2J loss=0.3"))
         '2026-11-28T03:10:00.123Z 1 \\x1b[2J loss=0.3'
     """
-    text = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), line.text)
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), line.text)
     if not line.time:
         return text
     if colour:
@@ -243,8 +243,8 @@ def as_text(line: Line, colour: bool = False) -> str:
 
 def _parsed(data: bytes) -> Line:
     text = data.decode("utf-8", "replace")
-    found = _LINE.fullmatch(text)
-    return Line(found[1], int(found[2]), found[3]) if found else Line("", 0, text)
+    match = _LINE.fullmatch(text)
+    return Line(match[1], int(match[2]), match[3]) if match else Line("", 0, text)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -264,8 +264,8 @@ def _older(path: Path, number: int) -> Path:
 def _numbers(path: Path) -> list[int]:
     """Return the numbers of the full files."""
     name = re.compile(rf"{re.escape(path.stem)}\.(\d+){re.escape(path.suffix)}")
-    found = (name.fullmatch(file.name) for file in path.parent.glob(f"{path.stem}.*"))
-    return [int(one[1]) for one in found if one]
+    matches = (name.fullmatch(file.name) for file in path.parent.glob(f"{path.stem}.*"))
+    return [int(match[1]) for match in matches if match]
 
 
 def _opened(path: Path) -> tuple[BinaryIO, int]:

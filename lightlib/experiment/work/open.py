@@ -71,7 +71,7 @@ class Jobs:
         hparams = self._space.values(attempt.params)
         path = self._folder.attempt(attempt.trial, attempt.attempt)
         path.mkdir(parents=True, exist_ok=True)
-        earlier = [one for one in self._folder.attempts(attempt.trial) if one != path]
+        earlier = [folder for folder in self._folder.attempts(attempt.trial) if folder != path]
         command, fit = command_of(config, len(slots)), None
         if self._containers is None:
             mount(config, path)
@@ -83,8 +83,8 @@ class Jobs:
             fit = settings(config, self._folder.context, hparams, attempt.trial, devices, kind).fit
         unit, rungs, rung = self._rungs(attempt, snapshot, hparams, fit)
         period = checkpoint_period(fit["trainer"], config, hparams) if fit is not None else None
-        rest = (one for one in snapshot.attempts if one.trial != attempt.trial)
-        values = [value for one in rest for value in one.reports.values()]
+        rest = (other for other in snapshot.attempts if other.trial != attempt.trial)
+        values = [value for other in rest for value in other.reports.values()]
         job = Job(
             trial=attempt.trial,
             attempt=attempt.attempt,
@@ -102,7 +102,7 @@ class Jobs:
             earlier=(*map(str, earlier), *filter(None, map(self._store.place, earlier))),
             weights=str(self._folder.weights) if self._folder.weights.exists() else None,
             best=(min if searcher.directions[0] else max)(values, default=None),
-            reported=any(one.reports for one in snapshot.chains[attempt.trial]),
+            reported=any(of_trial.reports for of_trial in snapshot.chains[attempt.trial]),
             rungs=rungs,
             unit=unit,
             rung=rung,
@@ -146,14 +146,17 @@ class Jobs:
 
         In a store, which is a folder for a command, it is a link.
         """
-        target, found = path / CHECKPOINTS, [one / CHECKPOINTS for one in earlier if (one / CHECKPOINTS).is_dir()]
+        target, folders = (
+            path / CHECKPOINTS,
+            [folder / CHECKPOINTS for folder in earlier if (folder / CHECKPOINTS).is_dir()],
+        )
         stored = self._store.place(path)
         if stored is not None and not target.is_symlink():
             os.makedirs(stored, exist_ok=True)
             target.symlink_to(stored, target_is_directory=True)
         target.mkdir(exist_ok=True)
-        if found and not any(target.iterdir()):
-            shutil.copytree(found[-1], target, dirs_exist_ok=True)
+        if folders and not any(target.iterdir()):
+            shutil.copytree(folders[-1], target, dirs_exist_ok=True)
 
 
 def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool = True) -> None:
@@ -168,10 +171,10 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
     Raises:
         MisconfigurationException: Its searcher, its space, the settings of its trials or its slots do not fit.
     """
-    wanted = config.resources.slots_per_trial
-    if works and wanted > slots.total:
+    num_slots = config.resources.slots_per_trial
+    if works and num_slots > slots.total:
         config.places.below("resources.slots_per_trial").refuse(
-            f"is {wanted}, and this worker has {slots.total} slots ({slots.kind}). A trial runs on one machine, "
+            f"is {num_slots}, and this worker has {slots.total} slots ({slots.kind}). A trial runs on one machine, "
             "with or without resources.is_single_node.",
             "as many slots as a trial needs.",
             f"resources.slots_per_trial: {slots.total}, or a machine with more devices.",
@@ -186,8 +189,8 @@ def check(config: ExperimentConfig, context: Path, slots: Slots, *, works: bool 
     check_searcher(seeded, context, space)
     if config.entrypoint is None or not config.entrypoint.command:
         hparams = space.values(space.draw_trial(0, 0))
-        found = settings(seeded, context, hparams, 0, max(wanted, 1), slots.kind)
-        checkpoint_period(found.fit["trainer"], seeded, hparams)
+        trial_settings = settings(seeded, context, hparams, 0, max(num_slots, 1), slots.kind)
+        checkpoint_period(trial_settings.fit["trainer"], seeded, hparams)
     check_store(config, contained=contained)
 
 
@@ -257,7 +260,7 @@ class Accepts:
         self._here = socket.gethostname()
 
     def __call__(self, snapshot: Snapshot, trial: int) -> bool:
-        if any(one.attribute(EXCLUDED) == self._here for one in snapshot.chains.get(trial, ())):
+        if any(attempt.attribute(EXCLUDED) == self._here for attempt in snapshot.chains.get(trial, ())):
             return False
         running = sum(chain[-1].state == "running" for chain in snapshot.chains.values())
         return self._most is None or (running + 1) * self._each <= self._most

@@ -101,7 +101,7 @@ class Results:
 
         Of equal ones it is the first. Of several metrics, it is the one of the front with the best first metric.
         """
-        return min(self.front, key=lambda one: self._scores(one)[0], default=None)
+        return min(self.front, key=lambda trial: self._scores(trial)[0], default=None)
 
     @property
     def front(self) -> list[Trial]:
@@ -111,7 +111,7 @@ class Results:
         """
         states = ("completed", "stopped", "paused")
         done = {trial.number: trial for trial in self.trials if trial.state in states and trial.metrics}
-        return [done[number] for number in front({number: self._scores(one) for number, one in done.items()})]
+        return [done[number] for number in front({number: self._scores(trial) for number, trial in done.items()})]
 
     def _scores(self, trial: Trial) -> tuple[float, ...]:
         values = zip(trial.metrics.values(), self._directions, strict=True)
@@ -134,16 +134,16 @@ class Results:
         """
         store = Store(self._folder.path, self._config)
         saved = saved_of(self._folder, store, trial.number)
-        found = [path for step, path in saved if step == trial.step and PurePath(path).name != LAST]
+        paths = [path for step, path in saved if step == trial.step and PurePath(path).name != LAST]
         last = [store.last(path, LAST) for path in reversed(self._folder.attempts(trial.number))]
-        return next(iter(store.existing([*reversed(found), *last])), None)
+        return next(iter(store.existing([*reversed(paths), *last])), None)
 
     def _trial(self, snapshot: Snapshot, number: int) -> Trial:
         chain = snapshot.chains[number]
         value = value_of(chain, self._directions)
         step, metrics = value or (None, ())
-        begun = sum(one.state != "waiting" for one in chain)
-        labels = tuple(dict.fromkeys(name for one in chain for name in one.attribute("labels") or ()))
+        begun = sum(attempt.state != "waiting" for attempt in chain)
+        labels = tuple(dict.fromkeys(name for attempt in chain for name in attempt.attribute("labels") or ()))
         hparams = without_secrets(self.space.values(chain[0].params))
         state = snapshot.state_of(number)
         if state == "paused" and self._closed:  # it is among the best of no rung, and will not be

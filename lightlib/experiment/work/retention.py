@@ -24,7 +24,7 @@ def remove_old_logs(folder: ExperimentFolder, results: Results, days: int, now: 
     """
     removed = []
     for trial in results.trials if days >= 0 else ():
-        ends = [one.finished for one in results.snapshot.chains[trial.number] if one.finished is not None]
+        ends = [attempt.finished for attempt in results.snapshot.chains[trial.number] if attempt.finished is not None]
         if trial.state not in ENDED or not ends:
             continue
         if days == 0 or now - max(ends) >= timedelta(days=days):

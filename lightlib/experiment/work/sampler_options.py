@@ -67,7 +67,9 @@ def _check_space(name: str, space: Space, place: Place) -> None:
         )
     if name != "cmaes":
         return
-    unfit = [key for key in space.searched if isinstance(one := space.parameters[key], Categorical) or one.when]
+    unfit = [
+        key for key in space.searched if isinstance(parameter := space.parameters[key], Categorical) or parameter.when
+    ]
     if unfit:
         place.below("name").refuse(
             f"is 'cmaes', and {', '.join(unfit)} has categories, or exists only under a condition.",
@@ -84,7 +86,7 @@ def _check_space(name: str, space: Space, place: Place) -> None:
 
 def _check_names(name: str, options: Mapping[str, Any], place: Place) -> None:
     arguments = _arguments(name)
-    known = {key for key, types in arguments.items() if types and key != "seed"}
+    allowed = {key for key, types in arguments.items() if types and key != "seed"}
     for key, value in options.items():
         here = place.below(key)
         if key == "seed":
@@ -94,31 +96,31 @@ def _check_names(name: str, options: Mapping[str, Any], place: Place) -> None:
                 f"reproducibility.experiment_seed: {value if type(value) is int else 1}, and delete it here.",
             )
         if key not in arguments:
-            here.unknown(value, known, of=f"the options of {name}")
+            here.unknown(value, allowed, of=f"the options of {name}")
         types = arguments[key]
         if not types:
-            here.refuse("takes an object of Python.", f"one of {', '.join(sorted(known))}.", "delete it.")
+            here.refuse("takes an object of Python.", f"one of {', '.join(sorted(allowed))}.", "delete it.")
         fits = isinstance(value, types) and (type(value) is not bool or bool in types)
         if not fits:
             default = inspect.signature(getattr(optuna.samplers, CLASSES[name])).parameters[key].default
-            words = ", ".join(one.__name__ for one in types if one is not type(None))
+            words = ", ".join(accepted.__name__ for accepted in types if accepted is not type(None))
             here.wrong(value, f"{words}; the default is {default}.", here.line(default))
 
 
 def _arguments(name: str) -> dict[str, tuple[type, ...]]:
     """Return the arguments of a sampler with their plain types; none for one that takes an object of Python."""
-    found = {}
-    for key, one in inspect.signature(getattr(optuna.samplers, CLASSES[name])).parameters.items():
-        names = [part.strip() for part in str(one.annotation).split("|")]
+    types_by_key = {}
+    for key, parameter in inspect.signature(getattr(optuna.samplers, CLASSES[name])).parameters.items():
+        names = [part.strip() for part in str(parameter.annotation).split("|")]
         plain = all(part in _PLAIN for part in names)
-        found[key] = tuple({kind for part in names for kind in _PLAIN[part]}) if plain else ()
-    return found
+        types_by_key[key] = tuple({kind for part in names for kind in _PLAIN[part]}) if plain else ()
+    return types_by_key
 
 
 def _rehearse(name: str, options: Mapping[str, Any], space: Space, directions: tuple[str, ...]) -> None:
     """Ask for so many trials that the sampler has to learn from them."""
     defaults = inspect.signature(getattr(optuna.samplers, CLASSES[name])).parameters
-    sizes = [options.get(key, one.default) for key, one in defaults.items() if key in _SIZES]
+    sizes = [options.get(key, parameter.default) for key, parameter in defaults.items() if key in _SIZES]
     sampler = sampler_of(name, options, 0, 0)
     study = new_study(sampler, directions, InMemoryStorage())
     for number in range(min(1 + max((size for size in sizes if size), default=1), _MOST_ASKED)):

@@ -42,8 +42,8 @@ class Scheduler:
     def stop(self) -> None:
         """Claim nothing more and interrupt the trials; called again, kill them. For any thread."""
         self._stops += 1
-        for one in list(self._open):
-            one.stop()
+        for worker in list(self._open):
+            worker.stop()
 
     def run(self) -> None:
         """Work until all experiments have ended, or `stop` is called.
@@ -59,41 +59,41 @@ class Scheduler:
                     due = time.monotonic() + _POLL
                     self._take_turns()
                 self._wait()
-                for one in list(self._open):
-                    due = 0.0 if self._tried(one, one.look) else due
+                for worker in list(self._open):
+                    due = 0.0 if self._tried(worker, worker.look) else due
         finally:
-            for one in self._open:
-                one.close()
+            for worker in self._open:
+                worker.close()
 
     def _enter(self) -> bool:
         """Begin with new workers; return whether there are any."""
         new, self._new = self._new, []
-        for one in new:
-            one.begin()
-            self._open.append(one)
+        for worker in new:
+            worker.begin()
+            self._open.append(worker)
             for _ in range(self._stops):  # a signal may have come while it was found
-                one.stop()
+                worker.stop()
         return bool(new)
 
     def _take_turns(self) -> None:
         if not self._stops:
             self._new += self._find()
             self._enter()
-            waiting = [one for one in self._open if self._tried(one, one.read_ledger)]
+            waiting = [worker for worker in self._open if self._tried(worker, worker.read_ledger)]
             while waiting:
-                first = min(waiting, key=lambda one: one.turn)
+                first = min(waiting, key=lambda worker: worker.turn)
                 if not self._tried(first, first.claim):
                     waiting.remove(first)
-        for one in list(self._open):
-            if self._tried(one, one.is_done):
-                self._leave(one, None)
-        if not self._stops and not any(one.runs for one in self._open):
-            for one in self._open:
-                one.show_idle()
+        for worker in list(self._open):
+            if self._tried(worker, worker.is_done):
+                self._leave(worker, None)
+        if not self._stops and not any(worker.runs for worker in self._open):
+            for worker in self._open:
+                worker.show_idle()
 
     def _wait(self) -> None:
         """Wait until a trial ends, or for the time to look at the messages again."""
-        handles = [handle for one in self._open for handle in one.handles]
+        handles = [handle for worker in self._open for handle in worker.handles]
         if handles:
             connection.wait(handles, timeout=_LOOK)
         elif self._open:

@@ -135,7 +135,7 @@ def _random(config: ExperimentConfig, space: Space) -> NewTrial:
     def random_trial(number: int, snapshot: Snapshot) -> Entry:
         before = [dict(chain[0].params) for trial, chain in snapshot.chains.items() if trial < number]
         drawn = (space.draw_trial(seed, number, again) for again in range(tries))
-        params = next((one for one in drawn if one not in before), space.draw_trial(seed, number))
+        params = next((candidate for candidate in drawn if candidate not in before), space.draw_trial(seed, number))
         return Entry(number, params=params, distributions=distributions)
 
     return random_trial

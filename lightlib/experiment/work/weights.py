@@ -38,15 +38,15 @@ def find(config: ExperimentConfig) -> Location | None:
             )
         return location(value)
     where, _, number = str(value).rpartition("/")
-    found = ExperimentFolder.named(where) if where else None
-    if found is None or not number.isdecimal():
-        known = ExperimentFolder.names()
+    folder = ExperimentFolder.named(where) if where else None
+    if folder is None or not number.isdecimal():
+        names = ExperimentFolder.names()
         place.refuse(
-            f"is {value!r}, which is no trial of an experiment here.{nearest(where, known)}",
+            f"is {value!r}, which is no trial of an experiment here.{nearest(where, names)}",
             "EXPERIMENT/TRIAL, with the number of the trial.",
-            f"searcher.{name}: {known[0] if known else 'NAME'}/0",
+            f"searcher.{name}: {names[0] if names else 'NAME'}/0",
         )
-    return _latest(found, int(number)) or place.refuse(
+    return _latest(folder, int(number)) or place.refuse(
         f"is {value!r}, and this trial has no checkpoint.",
         "a trial with a checkpoint.",
         f"`lightlib experiment checkpoints {where}` lists those that there are.",
@@ -56,5 +56,5 @@ def find(config: ExperimentConfig) -> Location | None:
 def _latest(folder: ExperimentFolder, trial: int) -> Location | None:
     """Return the newest checkpoint of a trial, or None."""
     config = folder.config
-    found = checkpoints_of(folder, Store(folder.path, config), trial, config.searcher.metrics[0])
-    return max(found, key=lambda one: one.step).path if found else None
+    checkpoints = checkpoints_of(folder, Store(folder.path, config), trial, config.searcher.metrics[0])
+    return max(checkpoints, key=lambda checkpoint: checkpoint.step).path if checkpoints else None

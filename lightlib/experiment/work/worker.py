@@ -87,7 +87,7 @@ class Worker:
     def turn(self) -> tuple[int, float]:
         """Its place among the workers with the same slots, the smallest first: the priority, and its share of slots."""
         resources = self._config.resources
-        used = sum(max(len(one.slots), 1) for one in self._here)
+        used = sum(max(len(trial.slots), 1) for trial in self._here)
         return resources.priority or PRIORITY, used / resources.weight
 
     @property
@@ -98,7 +98,7 @@ class Worker:
     @property
     def handles(self) -> list[Any]:
         """An object for each process of a trial, which is ready once it has ended."""
-        return [one.running.ended for one in self._here if one.running.ended is not None]
+        return [trial.running.ended for trial in self._here if trial.running.ended is not None]
 
     def stop(self) -> None:
         """Claim nothing more and interrupt the trials; called again, kill them. May be called by a signal handler."""
@@ -114,8 +114,8 @@ class Worker:
     def close(self) -> None:
         """Kill the trials that still run, and leave no more signs of life."""
         self._ended.set()
-        for one in self._here:
-            one.kill()
+        for trial in self._here:
+            trial.kill()
         self._heart.join()
 
     # claims
@@ -194,12 +194,12 @@ class Worker:
     def _catch_up(self, attempt: Attempt) -> None:
         """Report the validations of earlier attempts that a dead worker has not read; they are not repeated."""
         snapshot = self._ledger.snapshot()
-        known = {step for one in snapshot.chains[attempt.trial] for step in one.reports}
+        steps = {step for earlier in snapshot.chains[attempt.trial] for step in earlier.reports}
         for folder in self._folder.attempts(attempt.trial):
             for step, values in self._validations(Messages(folder).new()):
-                if step not in known:
+                if step not in steps:
                     self._ledger.report(attempt, step, *values)
-                    known.add(step)
+                    steps.add(step)
 
     def _validations(self, messages: Iterable[dict[str, Any]]) -> Iterator[tuple[int, list[float]]]:
         """Yield step and values of the searcher's metrics, as storages keep them."""
@@ -207,60 +207,60 @@ class Worker:
         for message in messages:
             values = message["metrics"] if message["kind"] == "validated" else {}
             if all(name in values for name in names):
-                found = [_stored(values[name], smaller) for name, smaller in zip(names, directions, strict=True)]
-                yield message["step"], found
+                stored = [_stored(values[name], smaller) for name, smaller in zip(names, directions, strict=True)]
+                yield message["step"], stored
 
     # events
     def look(self) -> bool:
         """Read the messages of the trials, and end those that are over; return whether there were any."""
         ended = False
-        for one in list(self._here):
-            one.messages(self._take)
-            order = self._orders.of(one.attempt.trial)
-            if one.is_lost or self._stopping > 1 or order == "kill" or self._is_late(one):
-                one.kill()
-            elif self._stopping or order != "run" or self._request(one.attempt.trial) is not None:
-                one.interrupt()
-            ended |= self._end_if_over(one)
+        for trial in list(self._here):
+            trial.messages(self._take)
+            order = self._orders.of(trial.attempt.trial)
+            if trial.is_lost or self._stopping > 1 or order == "kill" or self._is_late(trial):
+                trial.kill()
+            elif self._stopping or order != "run" or self._request(trial.attempt.trial) is not None:
+                trial.interrupt()
+            ended |= self._end_if_over(trial)
         return ended
 
-    def _is_late(self, one: TrialHere) -> bool:
+    def _is_late(self, trial: TrialHere) -> bool:
         limit = self._config.preemption_timeout
-        return one.stopped_at is not None and time.monotonic() - one.stopped_at > limit
+        return trial.stopped_at is not None and time.monotonic() - trial.stopped_at > limit
 
-    def _take(self, one: TrialHere, message: dict[str, Any]) -> None:
+    def _take(self, trial: TrialHere, message: dict[str, Any]) -> None:
         try:
             for step, values in self._validations([message]):
-                self._show(f"{one.name}: {self._named(values)} after {step:,} batches")
-                self._ledger.report(one.attempt, step, *values)
+                self._show(f"{trial.name}: {self._named(values)} after {step:,} batches")
+                self._ledger.report(trial.attempt, step, *values)
             if message["kind"] == "warned" and message["text"] not in self._warned:
                 self._warned.add(message["text"])
-                self._show(f"{one.name}: {message['text']}")
+                self._show(f"{trial.name}: {message['text']}")
             if message["kind"] == "rung":
-                self._decisions.answer(one, message)
+                self._decisions.answer(trial, message)
         except LostAttempt:
-            one.lose()
+            trial.lose()
 
-    def _end_if_over(self, one: TrialHere) -> bool:
-        end = one.end()
+    def _end_if_over(self, trial: TrialHere) -> bool:
+        end = trial.end()
         if end is None:
             return False
-        one.messages(self._take)
-        self._here.remove(one)
-        self._slots.give_back(one.slots)
-        if one.is_lost:
-            self._show(f"{one.name}: was continued by another worker, which took this one for dead")
+        trial.messages(self._take)
+        self._here.remove(trial)
+        self._slots.give_back(trial.slots)
+        if trial.is_lost:
+            self._show(f"{trial.name}: was continued by another worker, which took this one for dead")
             return True
-        value = self._value(one.attempt)
+        value = self._value(trial.attempt)
         if end.reason == "completed" and value is None:
-            one.miss_metric()
+            trial.miss_metric()
             end = End("canceled")
         try:
-            self._end(one, end.reason, end.text, value)
-            self._collect(one.attempt.trial)
+            self._end(trial, end.reason, end.text, value)
+            self._collect(trial.attempt.trial)
         except LostAttempt:
-            self._show(f"{one.name}: was continued by another worker, which took this one for dead")
-        error = one.unlogged or (self._only_invalid(end.text) if end.reason == "invalid" else None)
+            self._show(f"{trial.name}: was continued by another worker, which took this one for dead")
+        error = trial.unlogged or (self._only_invalid(end.text) if end.reason == "invalid" else None)
         if error is not None:
             give_order(self._ledger, "cancel", text=error["what"])
             raise MisconfigurationException(**error)
@@ -280,32 +280,32 @@ class Worker:
 
     def _value(self, attempt: Attempt) -> list[float] | None:
         """Return the value of a trial for each metric; None without a report."""
-        found = value_of(self._ledger.snapshot().chains[attempt.trial], self._config.searcher.directions)
-        return found and [*found.metrics]
+        value = value_of(self._ledger.snapshot().chains[attempt.trial], self._config.searcher.directions)
+        return value and [*value.metrics]
 
     def _named(self, values: Sequence[float]) -> str:
         names = self._config.searcher.metrics
         return ", ".join(f"{name} {value:.6g}" for name, value in zip(names, values, strict=True))
 
-    def _end(self, one: TrialHere, reason: Ending, text: str, value: list[float] | None) -> None:
-        again = self._follow_policies(one)
-        if reason == "interrupted" and self._orders.of(one.attempt.trial) in ("cancel", "kill"):
+    def _end(self, trial: TrialHere, reason: Ending, text: str, value: list[float] | None) -> None:
+        again = self._follow_policies(trial)
+        if reason == "interrupted" and self._orders.of(trial.attempt.trial) in ("cancel", "kill"):
             reason = "canceled"
         if reason in ("completed", "interrupted"):
-            reason = self._decisions.ended(one, reason, value[0] if value else None)
+            reason = self._decisions.ended(trial, reason, value[0] if value else None)
         if reason == "completed" and value is not None:
-            self._ledger.end(one.attempt, "completed", value)
-            self._show(f"{one.name}: completed, {'best' if len(value) == 1 else 'last'} {self._named(value)}")
+            self._ledger.end(trial.attempt, "completed", value)
+            self._show(f"{trial.name}: completed, {'best' if len(value) == 1 else 'last'} {self._named(value)}")
             return
-        self._ledger.end(one.attempt, reason, again=again)
+        self._ledger.end(trial.attempt, reason, again=again)
         if reason != "failed":
             state = "paused" if reason == "interrupted" else reason
-            self._show(f"{one.name}: {state}{f': {text}' if text and reason == 'invalid' else ''}")
+            self._show(f"{trial.name}: {state}{f': {text}' if text and reason == 'invalid' else ''}")
             return
-        failures = self._ledger.snapshot().failures(one.attempt.trial)
+        failures = self._ledger.snapshot().failures(trial.attempt.trial)
         limit = self._config.max_restarts
         then = f"restart {failures} of {limit}" if again and failures <= limit else "no restart"
-        self._show(f"{one.name}: {text}; {then}")
+        self._show(f"{trial.name}: {text}; {then}")
 
     def _collect(self, trial: int) -> None:
         """Delete the checkpoints of a trial that is not to continue, except those that the experiment keeps."""
@@ -315,37 +315,37 @@ class Worker:
             except LightlibError as error:  # they are deleted when the experiment ends
                 self._show(str(error))
 
-    def _follow_policies(self, one: TrialHere) -> bool:
+    def _follow_policies(self, trial: TrialHere) -> bool:
         """Label the trial with the log policies that its output matched; return whether it may restart."""
-        matched = one.log.matched()
+        matched = trial.log.matched()
         names = [each.name for each in matched if each.name]
         if names:
-            self._ledger.write(one.attempt, LABELS, names)
-            self._show(f"{one.name}: its output matches {', '.join(names)}")
+            self._ledger.write(trial.attempt, LABELS, names)
+            self._show(f"{trial.name}: its output matches {', '.join(names)}")
         if any(each.action == "exclude_node" for each in matched):
-            self._ledger.write(one.attempt, EXCLUDED, socket.gethostname())
+            self._ledger.write(trial.attempt, EXCLUDED, socket.gethostname())
         return not any(each.action == "cancel_retries" for each in matched)
 
     def _measured(self) -> list[Measured]:
         """Return the trials to measure: processes in containers are not children of this one."""
         here = list(self._here)
-        return [Measured(one.running.pid, one.folder, one.slots) for one in here if not one.job.container]
+        return [Measured(trial.running.pid, trial.folder, trial.slots) for trial in here if not trial.job.container]
 
     # signs of life
     def _beat(self) -> None:
         while not self._ended.wait(self._interval):
             if self._searcher is not None:
                 self._searcher.beat()
-            for one in list(self._here):
+            for trial in list(self._here):
                 try:
-                    self._beats.send(one.attempt)
-                    lost = self._ledger.fresh(one.attempt.id).state != "running"
+                    self._beats.send(trial.attempt)
+                    lost = self._ledger.fresh(trial.attempt.id).state != "running"
                 except LostAttempt:
                     lost = True
                 except OSError:  # the storage does not answer: training continues
                     continue
-                if lost and one in self._here:
-                    one.lose()
+                if lost and trial in self._here:
+                    trial.lose()
 
 
 def warm_up(config: ExperimentConfig) -> None:

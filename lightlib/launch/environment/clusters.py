@@ -103,10 +103,14 @@ def by_machine(first: Environment, variables: Variables) -> Environment:
     """
     size, nodes = first.local_size, first.num_nodes
     if "WORLD_SIZE" in variables and integer(variables, "WORLD_SIZE") != first.world_size:
-        given = integer(variables, "WORLD_SIZE")
-        right = f"{owner()}(num_nodes={given // size})" if given > size and given % size == 0 else "correct WORLD_SIZE"
+        world_size = integer(variables, "WORLD_SIZE")
+        right = (
+            f"{owner()}(num_nodes={world_size // size})"
+            if world_size > size and world_size % size == 0
+            else "correct WORLD_SIZE"
+        )
         raise MisconfigurationException(
-            f"WORLD_SIZE={given} is set in the environment, but {owner().noun} has devices={size} and "
+            f"WORLD_SIZE={world_size} is set in the environment, but {owner().noun} has devices={size} and "
             f"num_nodes={nodes}: {first.world_size} process{'es' if first.world_size > 1 else ''}.",
             expected="WORLD_SIZE = devices x num_nodes, or no WORLD_SIZE: NODE_RANK, devices and num_nodes are enough.",
             fix=f"{right}, or unset WORLD_SIZE.",

@@ -136,18 +136,20 @@ def local(variables: Variables = os.environ, devices: int | None = None, num_nod
     )
 
 
-def _requested(given: Any, devices: int | None, num_nodes: int, variables: Variables, automatic: int) -> Environment:
-    if given == "local":
+def _requested(argument: Any, devices: int | None, num_nodes: int, variables: Variables, automatic: int) -> Environment:
+    if argument == "local":
         return local(variables, devices or automatic, num_nodes)
-    if isinstance(given, str):
-        find = registry.get("environments", given)
-        if given not in NAMES:
+    if isinstance(argument, str):
+        find = registry.get("environments", argument)
+        if argument not in NAMES:
             return _requested(find(), devices, num_nodes, variables, automatic)
         launched: Environment | None = find(variables, devices, num_nodes)
         if launched is None:
-            raise _absent(given)
+            raise _absent(argument)
         return launched
-    environment = given if isinstance(given, Environment) else _adapted(given, devices, num_nodes, variables, automatic)
+    environment = (
+        argument if isinstance(argument, Environment) else _adapted(argument, devices, num_nodes, variables, automatic)
+    )
     names = replace(OWN, title=f"the environment {environment.name!r}", devices_fix="")
     return check_arguments(environment, names, devices, num_nodes, {})
 
@@ -162,45 +164,45 @@ def _absent(name: str) -> MisconfigurationException:
     )
 
 
-def _adapted(given: Any, devices: int | None, num_nodes: int, variables: Variables, automatic: int) -> Environment:
+def _adapted(plugin: Any, devices: int | None, num_nodes: int, variables: Variables, automatic: int) -> Environment:
     """Return the environment given by an object with the methods of Lightning's ClusterEnvironment.
 
     Its setters receive the number of processes and the rank of this one, as in Lightning.
     """
-    wanted = ("world_size", "global_rank", "local_rank", "node_rank")
-    if isinstance(given, type) or not all(callable(getattr(given, name, None)) for name in wanted):
+    methods = ("world_size", "global_rank", "local_rank", "node_rank")
+    if isinstance(plugin, type) or not all(callable(getattr(plugin, name, None)) for name in methods):
         raise ArgumentTypeError(
-            f"The environment is {shown(given)}.",
+            f"The environment is {shown(plugin)}.",
             expected="a name, a lightlib.launch.Environment, or an object with the methods "
-            f"{', '.join(wanted)} and the properties main_address, main_port and creates_processes_externally.",
+            f"{', '.join(methods)} and the properties main_address, main_port and creates_processes_externally.",
             fix="Environment(name='mine', rank=0, world_size=2, ..., launched=True)",
         )
-    launched = bool(getattr(given, "creates_processes_externally", True))
+    launched = bool(getattr(plugin, "creates_processes_externally", True))
     if not launched:
-        first = local({**variables, **_rendezvous(given)}, devices or automatic, num_nodes)
-        getattr(given, "set_world_size", _ignore)(first.world_size)
-        getattr(given, "set_global_rank", _ignore)(first.rank)
+        first = local({**variables, **_rendezvous(plugin)}, devices or automatic, num_nodes)
+        getattr(plugin, "set_world_size", _ignore)(first.world_size)
+        getattr(plugin, "set_global_rank", _ignore)(first.rank)
     else:  # as Lightning does; one whose launcher knows the numbers ignores these
         size = devices or automatic
-        getattr(given, "set_world_size", _ignore)(size * num_nodes)
-        getattr(given, "set_global_rank", _ignore)(int(given.node_rank()) * size + int(given.local_rank()))
-    size, rank, local_rank, node_rank = (int(getattr(given, name)()) for name in wanted)
+        getattr(plugin, "set_world_size", _ignore)(size * num_nodes)
+        getattr(plugin, "set_global_rank", _ignore)(int(plugin.node_rank()) * size + int(plugin.local_rank()))
+    size, rank, local_rank, node_rank = (int(getattr(plugin, name)()) for name in methods)
     local_size = min(size, devices or max(1, size // num_nodes))
     nodes = -(-size // local_size)
     if launched:
-        getattr(given, "validate_settings", _ignore)(
+        getattr(plugin, "validate_settings", _ignore)(
             num_devices=devices or local_size, num_nodes=num_nodes if num_nodes > 1 else nodes
         )
     return Environment(
-        name=type(given).__name__,
+        name=type(plugin).__name__,
         rank=rank,
         world_size=size,
         local_rank=local_rank,
         local_size=local_size,
         node_rank=node_rank,
         num_nodes=nodes,
-        address=str(getattr(given, "main_address", "127.0.0.1")),
-        port=int(getattr(given, "main_port", 0)),
+        address=str(getattr(plugin, "main_address", "127.0.0.1")),
+        port=int(getattr(plugin, "main_port", 0)),
         launched=launched,
     )
 
@@ -209,10 +211,10 @@ def _ignore(*values: int, **named: int) -> None:
     """Stand in for a method that the object does not have."""
 
 
-def _rendezvous(given: Any) -> dict[str, str]:
+def _rendezvous(plugin: Any) -> dict[str, str]:
     """Return the variables of torch that an object's properties stand for."""
     properties = {"MASTER_ADDR": "main_address", "MASTER_PORT": "main_port"}
-    values = {name: getattr(given, attribute, None) for name, attribute in properties.items()}
+    values = {name: getattr(plugin, attribute, None) for name, attribute in properties.items()}
     return {name: str(value) for name, value in values.items() if value is not None} | {
-        "NODE_RANK": str(given.node_rank())
+        "NODE_RANK": str(plugin.node_rank())
     }

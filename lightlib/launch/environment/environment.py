@@ -129,14 +129,14 @@ class HeldPort:
             return
         first = random.SystemRandom().randrange(len(_PORTS))
         for port in itertools.chain(_PORTS[first:], _PORTS[:first]):
-            held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             try:
-                held.bind(("", port))
+                listening.bind(("", port))
             except OSError:
-                held.close()
+                listening.close()
                 continue
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: two could be bound then
-            self.port, self._descriptor = port, held.detach()
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: two could be bound then
+            self.port, self._descriptor = port, listening.detach()
             if sys.platform != "linux":
                 self.close()
             return
@@ -155,9 +155,9 @@ class HeldPort:
 
 def free_port() -> int:
     """Return a free port as `HeldPort` chooses it, without reserving it."""
-    held = HeldPort()
-    held.close()
-    return held.port
+    port = HeldPort()
+    port.close()
+    return port.port
 
 
 def threads_per_process(local_size: int) -> int | None:

@@ -145,15 +145,15 @@ class SLURMEnvironment:
         """
         if self.job_name() in _INTERACTIVE:
             return
-        for argument, given, variable, option in (
+        for argument, value, variable, option in (
             ("devices", num_devices, "SLURM_NTASKS_PER_NODE", "--ntasks-per-node"),
             ("num_nodes", num_nodes, "SLURM_NNODES", "--nodes"),
         ):
-            if variable in os.environ and integer(os.environ, variable, "SLURM") != given:
+            if variable in os.environ and integer(os.environ, variable, "SLURM") != value:
                 raise MisconfigurationException(
-                    f"{argument}={given}, but SLURM has {option}={os.environ[variable]}.",
+                    f"{argument}={value}, but SLURM has {option}={os.environ[variable]}.",
                     expected="the same number.",
-                    fix=f"{argument}={os.environ[variable]}, or #SBATCH {option}={given}",
+                    fix=f"{argument}={os.environ[variable]}, or #SBATCH {option}={value}",
                 )
 
     def teardown(self) -> None:

@@ -50,5 +50,5 @@ class ProcessExitedError(ProcessFailedError, ProcessExitedException):
         how = how_it_ended(exit_code) + (" before the function had returned" if exit_code == 0 else "")
         super().__init__(rank, how, "", error_index, error_pid)
         self.exit_code = exit_code
-        self.signal_name = next((one.name for one in signal.Signals if one == -exit_code), None)
+        self.signal_name = next((candidate.name for candidate in signal.Signals if candidate == -exit_code), None)
         self._arguments = (rank, exit_code, error_index, error_pid)

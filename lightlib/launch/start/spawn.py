@@ -76,8 +76,8 @@ def launch_function(
     if method not in METHODS:
         raise UnknownNameError("start method", method, METHODS)
     environment = environment or Environment(world_size=n, local_size=n)
-    held = HeldPort(environment.port)
-    first = environment.at(0, held.port)
+    held_port = HeldPort(environment.port)
+    first = environment.at(0, held_port.port)
     sent: Any = function
     if method == "fork":
         check_fork()
@@ -109,7 +109,7 @@ def launch_function(
         return result
     finally:
         INTERRUPT.release()
-        held.close()
+        held_port.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 

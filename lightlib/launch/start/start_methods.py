@@ -79,14 +79,18 @@ def pickled(function: Callable[[int], Any], method: str) -> bytes:
 
 def _what_fails(function: Any) -> str:
     """Return where the innermost object that cannot be pickled is held, its kind, and why it cannot."""
-    value, place, seen = function, "", {id(function)}
+    value, place, ids = function, "", {id(function)}
     while True:
-        held = ((step, one) for step, one in _held(value) if id(one) not in seen and _why_not_pickled(one) is not None)
-        found = next(held, None)
-        if found is None:
+        failing = (
+            (step, member)
+            for step, member in _held(value)
+            if id(member) not in ids and _why_not_pickled(member) is not None
+        )
+        first = next(failing, None)
+        if first is None:
             break
-        step, value = found
-        seen.add(id(value))
+        step, value = first
+        ids.add(id(value))
         place = place + step if step is not None else "" if isinstance(value, dict) else type(value).__name__
     place = re.sub(r"^\['(\w+)'\]", r"\1", re.sub(r"\._modules\['(\w+)'\]", r".\1", place))
     kind = getattr(value, "__qualname__", None) or f"an object of {type(value).__name__}"
@@ -98,19 +102,19 @@ def _held(value: Any) -> Iterator[tuple[str | None, Any]]:
     if isinstance(value, partial):
         yield from ((None, keyword) for keyword in (*value.keywords.values(), *reversed(value.args)))
     elif isinstance(value, dict):
-        for key, one in value.items():
-            yield f"[{key!r}]", one
+        for key, entry in value.items():
+            yield f"[{key!r}]", entry
     elif isinstance(value, (list, tuple)):
-        for index, one in enumerate(value):
-            yield f"[{index}]", one
+        for index, entry in enumerate(value):
+            yield f"[{index}]", entry
     else:
         try:
             state = value.__reduce_ex__(2)[2]
         except Exception:  # noqa: BLE001  it cannot be pickled itself
             return
         for part in state if isinstance(state, tuple) else (state,):
-            for name, one in part.items() if isinstance(part, dict) else ():
-                yield f".{name}", one
+            for name, entry in part.items() if isinstance(part, dict) else ():
+                yield f".{name}", entry
 
 
 def _why_not_pickled(value: Any) -> Exception | None:

@@ -125,8 +125,8 @@ def _is_of_a_collective(error: BaseException) -> bool:
         return True
     if not isinstance(error, RuntimeError):
         return False
-    known = isinstance(error, distributed.DistError) or any(word in text for word in ("gloo", "nccl", "c10d"))
-    return any(word in text for word in _GONE) or (known and any(word in text for word in _LATE))
+    is_collective = isinstance(error, distributed.DistError) or any(word in text for word in ("gloo", "nccl", "c10d"))
+    return any(word in text for word in _GONE) or (is_collective and any(word in text for word in _LATE))
 
 
 def chain(error: BaseException) -> list[BaseException]:

@@ -261,17 +261,17 @@ class Watch:
             OtherRankError: A rank has failed in the meantime.
         """
         outcomes: list[dict[int, int]] = []
-        known = threading.Event()
+        answered = threading.Event()
 
         def look() -> None:
             outcome = None if outcomes else self._end_of_data.outcome()
             if outcome is not None:
                 outcomes.append(outcome)
-                known.set()
+                answered.set()
 
         self._thread.run(lambda: self._end_of_data.publish(batches))
         pause, asked_at = _SECONDS_TO_LOOK_AGAIN[0], time.monotonic()
-        while not known.wait(pause):
+        while not answered.wait(pause):
             if time.monotonic() - asked_at > 2 * self.timing.answer:  # no collective would notice a rank that is gone
                 asked_at = time.monotonic() + 2 * self.timing.answer  # which is how long the answers may take
                 self._hang_detector.ask_at_end_of_data()

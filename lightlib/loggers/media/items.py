@@ -155,12 +155,12 @@ class Histogram(Media):
             raise ArgumentTypeError(f"Histogram(bins={bins!r}).", expected="an int.", fix="Histogram(values, bins=64)")
         if bins < 1:
             raise wrong_value("Histogram", "bins", bins, "1 or more", fix="Histogram(values, bins=64)")
-        given = _tensor("Histogram", values).double().flatten()
-        finite = given[given.isfinite()]
-        self.num_not_finite = given.numel() - finite.numel()
+        numbers = _tensor("Histogram", values).double().flatten()
+        finite = numbers[numbers.isfinite()]
+        self.num_not_finite = numbers.numel() - finite.numel()
         if not finite.numel():
             raise MisconfigurationException(
-                f"Histogram got {given.numel()} values, none of them finite.",
+                f"Histogram got {numbers.numel()} values, none of them finite.",
                 expected="at least one finite number.",
                 fix="log it only if tensor.isfinite().any().",
             )

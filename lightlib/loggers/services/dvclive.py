@@ -98,21 +98,21 @@ class DVCLiveLogger(ServiceLogger):
         self._resume = True
         for name, size in self._present().items():
             path = below(self._folder, name)
-            known = state_dict["sizes"].get(name)
-            if known is None:
+            saved_size = state_dict["sizes"].get(name)
+            if saved_size is None:
                 log_files.remove(path)
-            elif size > known:
-                log_files.cut(path, known)
+            elif size > saved_size:
+                log_files.cut(path, saved_size)
 
     def _present(self) -> dict[str, int]:
         """Return the size of each file of values, which grow by lines."""
-        found = [
+        present = [
             os.path.relpath(os.path.join(folder, name), self._folder)
             for folder, _, names in os.walk(below(self._folder, "plots", "metrics"))
             for name in names
             if name.endswith(".tsv")
         ]
-        return {name: log_files.size_of(below(self._folder, name)) or 0 for name in found}
+        return {name: log_files.size_of(below(self._folder, name)) or 0 for name in present}
 
     def _check(self) -> None:
         _package()

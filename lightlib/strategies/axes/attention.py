@@ -85,7 +85,7 @@ class Exchanged(Attention):
                     fix=f"a number of heads that {self._size} divides, or a smaller context.",
                 )
         length = query.shape[-2]
-        near = next((one for one in self.lengths if abs(one - length) == 1), None)
+        near = next((candidate for candidate in self.lengths if abs(candidate - length) == 1), None)
         if near is not None and length not in self.lengths:
             raise MisconfigurationException(
                 f"An attention sees {length} tokens, but this process's part of the batch has {near}: the step drops "
@@ -123,9 +123,9 @@ class Ring(Attention):
 
     def attend(self, given: list[Tensor], mask: Tensor | None, dropout: float, **options: Any) -> Tensor:
         if mask is not None or dropout:
-            what = "a mask" if mask is not None else f"dropout_p={dropout}"
+            option = "a mask" if mask is not None else f"dropout_p={dropout}"
             raise MisconfigurationException(
-                f"An attention has {what}, which torch's ring attention cannot do.",
+                f"An attention has {option}, which torch's ring attention cannot do.",
                 expected="is_causal=True or no mask, and no dropout.",
                 fix='Context(method="all_to_all")',
             )
@@ -148,16 +148,16 @@ def replaced(module: nn.Module, attention: Callable[..., Any]) -> Iterator[None]
     places = [vars(functional)] + [
         vars(sys.modules[name]) for name in {type(part).__module__ for part in module.modules()}
     ]
-    found = {id(place): (place, key) for place in places for key, value in place.items() if value is _TORCHS}
+    occurrences = {id(place): (place, key) for place in places for key, value in place.items() if value is _TORCHS}
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a fused kernel for the full layer
-    for place, key in found.values():
+    for place, key in occurrences.values():
         place[key] = scaled_dot_product_attention
     try:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-        for place, key in found.values():
+        for place, key in occurrences.values():
             place[key] = _TORCHS
 
 

@@ -57,9 +57,9 @@ class _Applied(torch.autograd.Function):
         return ctx.to_gradient(gradient), None, None
 
 
-def _all_to_all(given: list[int], taken: list[int], group: Any, x: Tensor) -> Tensor:
+def _all_to_all(sent: list[int], taken: list[int], group: Any, x: Tensor) -> Tensor:
     output = x.new_empty((sum(taken), *x.shape[1:]))
-    distributed.all_to_all_single(output, x.contiguous(), taken, given, group=group)
+    distributed.all_to_all_single(output, x.contiguous(), taken, sent, group=group)
     return output
 
 
@@ -77,7 +77,7 @@ def _shard(dim: int, group: Any, x: Tensor) -> Tensor:
 
 def _swap(cut: int, joined: int, group: Any, x: Tensor) -> Tensor:
     """Cut along one dimension, exchange the pieces, and join them along another dimension."""
-    given = torch.stack(x.chunk(distributed.get_world_size(group), cut))
-    taken = torch.empty_like(given)
-    distributed.all_to_all_single(taken, given, group=group)
+    chunks = torch.stack(x.chunk(distributed.get_world_size(group), cut))
+    taken = torch.empty_like(chunks)
+    distributed.all_to_all_single(taken, chunks, group=group)
     return torch.cat(tuple(taken), joined)

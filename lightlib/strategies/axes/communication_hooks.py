@@ -34,6 +34,6 @@ def communication_hook(hook: str | Hook, state: Any, group: Any) -> tuple[Any, H
     if hook == "fp16":
         return group, default_hooks.fp16_compress_hook
     if hook == "powersgd":
-        made = state or powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=10)
-        return made, powerSGD_hook.powerSGD_hook
+        hook_state = state or powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=10)
+        return hook_state, powerSGD_hook.powerSGD_hook
     raise UnknownNameError("comm_hook", hook, ("bf16", "fp16", "powersgd"), fix="DDPStrategy(comm_hook='bf16')")

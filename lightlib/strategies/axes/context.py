@@ -117,7 +117,7 @@ class Context(Axis):
         tables = {**dict(module.named_buffers()), **dict(module.named_parameters())}
         split = {name: _with_dimension(name) for name in site.plan.context_buffers}
         self._tables = {name: dim or 0 for name, dim in split.values() if name in tables}
-        self._entries = [given for given, (name, _) in split.items() if name not in tables]
+        self._entries = [indices for indices, (name, _) in split.items() if name not in tables]
         sharded = site.sizes["shard"] > 1 or site.casts
         for name in self._tables:
             block = next((block for block in blocks_of(module, site.plan) if name.startswith(f"{block}.")), None)
@@ -140,11 +140,11 @@ class Context(Axis):
 
         def on_shard(batch: Any, *args: Any) -> Any:
             part, lengths = self._cut(batch)
-            with ExitStack() as own:
+            with ExitStack() as stack:
                 running = self._running
                 if running is None:
-                    running = own
-                    own.enter_context(self._replaced())
+                    running = stack
+                    stack.enter_context(self._replaced())
                 for table in self._cut_tables(lengths):
                     running.enter_context(table)
                 output = method(part, *args)
@@ -218,21 +218,23 @@ class Context(Axis):
                         fix=f"context_buffers={[key for key, tensor in entries.items() if tensor.ndim > along]!r}",
                     )
             return {name: (entries[name], along) for name, along in named.items()}
-        found = {name: (tensor, dim) for name, tensor in entries.items() if tensor.ndim > dim}
-        if len({tensor.shape[dim] for tensor, _ in found.values()}) != 1:
+        sequences = {name: (tensor, dim) for name, tensor in entries.items() if tensor.ndim > dim}
+        if len({tensor.shape[dim] for tensor, _ in sequences.values()}) != 1:
             raise MisconfigurationException(
                 f"Which entries of the batch are sequences along dimension {dim}? It has {_shapes(entries)}.",
                 expected="tensors of one length along that dimension, or their names.",
-                fix=f"ParallelPlan(context_buffers={[*found][:1] or ['text']!r}), or another sequence_dim.",
+                fix=f"ParallelPlan(context_buffers={[*sequences][:1] or ['text']!r}), or another sequence_dim.",
             )
-        whole = [f"{name!r} of shape {tuple(tensor.shape)}" for name, tensor in entries.items() if name not in found]
+        whole = [
+            f"{name!r} of shape {tuple(tensor.shape)}" for name, tensor in entries.items() if name not in sequences
+        ]
         if whole:
             warn(
                 f"The entry {whole[0]} of the batch is no sequence: every process of the context axis sees all of it. "
                 "A loss per sample, rather than per token, would be wrong.",
                 PossibleUserWarning,
             )
-        return found
+        return sequences
 
     def _cut_tables(self, lengths: list[int]) -> Iterator[AbstractContextManager[None]]:
         """Yield contexts in which the module sees this process's part of the tables that go by position."""
@@ -284,13 +286,13 @@ def _with_entries(batch: Any, new: Mapping[str, Tensor], prefix: str = "") -> An
 
 # Refusals
 def _uneven(name: str, tensor: Tensor, dim: int, overlap: int, size: int) -> MisconfigurationException:
-    what = f"entry {name!r} of the batch" if name else "batch"
+    label = f"entry {name!r} of the batch" if name else "batch"
     length, rest = tensor.shape[dim], (tensor.shape[dim] - overlap) % size
     fix = f"pad or cut to {length - rest} or {length - rest + size}."
     if not overlap and rest == 1:
         fix = "Context(overlap=1), if the step shifts its targets itself (text[:, :-1] and text[:, 1:]); else " + fix
     return MisconfigurationException(
-        f"The {what} has {length} tokens{f', {overlap} of overlap,' if overlap else ''} (dimension {dim} of shape "
+        f"The {label} has {length} tokens{f', {overlap} of overlap,' if overlap else ''} (dimension {dim} of shape "
         f"{tuple(tensor.shape)}), which cannot be cut in {size} equal parts.",
         expected=f"a multiple of context={size}{f', and {overlap}' if overlap else ''}.",
         fix=fix,

@@ -147,8 +147,8 @@ def _split_stack(experts: nn.Module, mesh: DeviceMesh) -> None:
 
     def show(*_: Any) -> None:
         for part in experts.modules():
-            own = part.named_parameters(recurse=False)
-            local = {key: parameter.to_local() for key, parameter in own if isinstance(parameter, DTensor)}
+            parameters = part.named_parameters(recurse=False)
+            local = {key: parameter.to_local() for key, parameter in parameters if isinstance(parameter, DTensor)}
             shown.enter_context(shadowed(part, local))
 
     experts.register_forward_pre_hook(show)  # after FSDP2's hook, which was registered first

@@ -122,7 +122,7 @@ def _reset(part: nn.Module, device: torch.device, by: Callable[[], Any] | None =
     finally:
         for (inner, key), parameter in spread.items():
             inner._parameters[key] = parameter  # noqa: SLF001
-    for parameter in {id(one): one for one in spread.values()}.values():
+    for parameter in {id(tensor): tensor for tensor in spread.values()}.values():
         value = whole[id(parameter)].detach()
         with torch.no_grad():
             parameter.copy_(distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None))
@@ -139,11 +139,11 @@ def _refuse_without_reset(module: nn.Module) -> None:
                 expected="layers alone in configure_model, with parameters and buffers.",
                 fix="build it in __init__ (a torchmetric, for instance), or register_buffer.",
             )
-        held = _on_meta(part)
-        if held and reset_of(part) is None:
+        unplaced = _on_meta(part)
+        if unplaced and reset_of(part) is None:
             where = f"{name or type(module).__name__} ({type(part).__name__})"
             raise MisconfigurationException(
-                f"{where} was built without memory, holds {held[0]!r}, and has no `reset_parameters`.",
+                f"{where} was built without memory, holds {unplaced[0]!r}, and has no `reset_parameters`.",
                 expected="a method that gives every parameter and buffer of its own the first value.",
                 fix=f"define {type(part).__name__}.reset_parameters(self) and call it in __init__, or build with "
                 "memory (meta=False, empty_init=False).",

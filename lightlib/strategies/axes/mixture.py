@@ -76,8 +76,8 @@ class MixtureOfExperts(nn.Module):
         weights, chosen = self._routed(tokens)
         order = chosen.flatten().argsort(stable=True)  # the pairs of token and expert, expert by expert
         counts = chosen.flatten().bincount(minlength=self.count)
-        given = tokens[order // self.top_k]
-        results = self._on_one(given, counts) if self.group is None else self._on_several(given, counts)
+        routed = tokens[order // self.top_k]
+        results = self._on_one(routed, counts) if self.group is None else self._on_several(routed, counts)
         weighted = results * weights.flatten()[order].unsqueeze(-1).to(results.dtype)
         total = weighted.new_zeros(len(tokens), weighted.shape[-1]).index_add(0, order // self.top_k, weighted)
         return total.view(*x.shape[:-1], total.shape[-1])
@@ -110,15 +110,15 @@ class MixtureOfExperts(nn.Module):
         theirs = torch.empty_like(counts)
         distributed.all_to_all_single(theirs, counts, group=self.group)
         here = theirs.view(size, -1)  # by sending process and local expert
-        given, taken = counts.view(size, -1).sum(1).tolist(), here.sum(1).tolist()
-        received = all_to_all(tokens, given, taken, self.group)
+        sent, taken = counts.view(size, -1).sum(1).tolist(), here.sum(1).tolist()
+        received = all_to_all(tokens, sent, taken, self.group)
         experts = torch.arange(here.shape[1], device=here.device).repeat(size).repeat_interleave(here.flatten())
         order = experts.argsort(stable=True)
         # Every process differentiates its own loss. An expert's gradient is the sum over all of them, and one device
         # would have the mean.
         inputs = scaled_gradient(received[order], size)
         results = scaled_gradient(self._on_one(inputs, here.sum(0)), 1 / size)
-        return all_to_all(results[order.argsort()], taken, given, self.group)
+        return all_to_all(results[order.argsort()], taken, sent, self.group)
 
 
 def _count(experts: nn.Module) -> int:

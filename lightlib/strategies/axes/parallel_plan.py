@@ -82,21 +82,21 @@ def matching(module: nn.Module, patterns: Sequence[str], what: str) -> dict[str,
         MisconfigurationException: A pattern matches nothing; the message shows the names that are near.
     """
     names = dict(module.named_modules())
-    found: set[str] = set()
+    all_matched: set[str] = set()
     for pattern in patterns:
         matched = {
             name for name in names if fnmatch.fnmatchcase(name, pattern) and name.count(".") == pattern.count(".")
         }
-        found |= matched
+        all_matched |= matched
         if not matched:
             text = f"{what}={pattern!r} matches no module of {type(module).__name__}."
             raise no_such_module(text, "; * stands for one part of a name.", pattern, names)
-    return {name: part for name, part in names.items() if name in found}
+    return {name: part for name, part in names.items() if name in all_matched}
 
 
 def no_such_module(what: str, more: str, name: str, known: Iterable[str]) -> MisconfigurationException:
     """Return the error for a name that no module has; `more` names further ways to write one."""
-    names = [one for one in known if one]
+    names = [candidate for candidate in known if candidate]
     near = closest(name, names, names[0] if names else "")
     return MisconfigurationException(
         what,
@@ -117,10 +117,10 @@ def blocks_of(module: nn.Module, plan: ParallelPlan, chosen: Any = None, what: s
         return matching(module, [chosen] if isinstance(chosen, str) else chosen, what)
     if plan.blocks:
         return matching(module, plan.blocks, "parallel_plan(): blocks")
-    found = container_of(module)
-    if found is None:
+    blocks_container = container_of(module)
+    if blocks_container is None:
         return {}
-    name, container = found
+    name, container = blocks_container
     prefix = f"{name}." if name else ""
     return {f"{prefix}{key}": part for key, part in container.named_children() if any(True for _ in part.parameters())}
 

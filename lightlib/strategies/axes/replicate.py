@@ -28,10 +28,12 @@ _BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _DDP_OPTIONS else
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    known = {*_DDP_OPTIONS} - {"module", "device_ids", "output_device"}
+    options_of_ddp = {*_DDP_OPTIONS} - {"module", "device_ids", "output_device"}
     for name in options:
-        if name not in known:
-            raise UnknownNameError("option of DistributedDataParallel", name, known, fix="correct it, or leave it out.")
+        if name not in options_of_ddp:
+            raise UnknownNameError(
+                "option of DistributedDataParallel", name, options_of_ddp, fix="correct it, or leave it out."
+            )
 
 
 class Replicate(Axis):
@@ -249,11 +251,11 @@ def used_anywhere(parameters: list[Tensor], group: Any, device: torch.device) ->
 
 def _naming_unused(error: RuntimeError, ddp: Any) -> MisconfigurationException | None:
     """Return an error with the names of parameters without a gradient, which torch reports by their numbers."""
-    found = re.search(r"did not receive grad for rank \d+:([\d ]+)", str(error))
-    if found is None:
+    match = re.search(r"did not receive grad for rank \d+:([\d ]+)", str(error))
+    if match is None:
         return None
     trained = [name for name, parameter in ddp.module.module.named_parameters() if parameter.requires_grad]
-    numbers = [number for number in map(int, found[1].split()) if number < len(trained)]
+    numbers = [number for number in map(int, match[1].split()) if number < len(trained)]
     names = [trained[number] for number in numbers]
     return MisconfigurationException(
         f"The last training step gave these parameters of {type(ddp.module.module).__name__} no gradient: "

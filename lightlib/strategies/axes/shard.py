@@ -47,12 +47,12 @@ class Sharded(Axis):
 
     def enter(self, name: str, method: Step) -> Step:
         """Return the step with FSDP2's hooks around it, which gather the module's own parameters."""
-        found = method if self.root is None else _entered(self.root, name, method)
+        entered = method if self.root is None else _entered(self.root, name, method)
         if name == "training_step":
-            return found
+            return entered
 
         def dropping(*args: Any) -> Any:
-            output = found(*args)
+            output = entered(*args)
             self.teardown()  # an evaluation leaves nothing gathered
             return output
 
@@ -124,9 +124,9 @@ class Shard(Sharded):
         self.size, self.blocks, self.cpu_offload, self.meta = size, blocks, cpu_offload, meta
         self.reshard_after_forward = reshard_after_forward
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
-        given = (blocks, reshard_after_forward, param_dtype, reduce_dtype)
+        options = (blocks, reshard_after_forward, param_dtype, reduce_dtype)
         # -1 may turn out to be 1, and then one process is meant to run as FSDP
-        self.asked = size != 1 or cpu_offload or meta or any(option is not None for option in given)
+        self.asked = size != 1 or cpu_offload or meta or any(option is not None for option in options)
         self._construction = Construction()
 
     @property
@@ -199,13 +199,13 @@ class Shard(Sharded):
         return compute, reduce
 
     def _units(self, module: nn.Module, site: AxisContext) -> list[nn.Module]:
-        found = [*filter(_is_called, blocks_of(module, site.plan, self.blocks).values())]
+        units = [*filter(_is_called, blocks_of(module, site.plan, self.blocks).values())]
         if self.blocks is None and not site.plan.blocks:
             apart = [part for parts, _ in site.sharded_separately for part in parts]
-            found = _large(_untied(found, module), apart)
+            units = _large(_untied(units, module), apart)
         if self.blocks is None and not site.automatic:  # for each backward pass, each layer is gathered again
-            found += _called(module)
-        return [part for part in reversed(list(module.modules())) if any(part is one for one in found)]  # inner first
+            units += _called(module)
+        return [part for part in reversed(list(module.modules())) if any(part is unit for unit in units)]  # inner first
 
 
 def sharded_roots(module: nn.Module) -> list[FSDPModule]:
@@ -255,13 +255,13 @@ def _untied(parts: Sequence[nn.Module], module: nn.Module) -> list[nn.Module]:
 
 def _called(module: nn.Module) -> list[nn.Module]:
     """Return the children of a module that have parameters; in place of a list of modules, its members."""
-    found: list[nn.Module] = []
+    modules: list[nn.Module] = []
     for child in module.children():
         if not _is_called(child):
-            found += _called(child)
+            modules += _called(child)
         elif any(True for _ in child.parameters()):
-            found.append(child)
-    return found
+            modules.append(child)
+    return modules
 
 
 def own_memory(_: nn.Module, __: Any, output: Any) -> Any:
@@ -280,8 +280,8 @@ def _entered(module: nn.Module, name: str, method: Step) -> Step:
     attribute = f"_entered_{name}"
     with shadowed(module, {attribute: with_own_memory}):  # torch takes methods by name only
         register_fsdp_forward_method(module, attribute)
-        found: Step = module.__dict__[attribute]
-    return found
+        step: Step = module.__dict__[attribute]
+    return step
 
 
 def _sharded_over(site: AxisContext) -> DeviceMesh:
@@ -301,12 +301,12 @@ def _roots_in_stages(module: nn.Module, part: nn.Module | None) -> list[nn.Modul
     """Return the modules to shard separately: the one that a pipeline cuts, and layers outside of it."""
     if part is None or part is module:
         return [module]
-    held = [name for name, _ in module.named_parameters(recurse=False)]
-    if held:
+    names = [name for name, _ in module.named_parameters(recurse=False)]
+    if names:
         raise MisconfigurationException(
-            f"{type(module).__name__} holds the parameter {held[0]!r} itself, outside of its layers.",
+            f"{type(module).__name__} holds the parameter {names[0]!r} itself, outside of its layers.",
             expected="parameters inside of child modules, when shard and pipeline are combined.",
-            fix=f"move self.{held[0]} into the module that the pipeline cuts, or into a child module.",
+            fix=f"move self.{names[0]} into the module that the pipeline cuts, or into a child module.",
         )
     roots: list[nn.Module] = []
     for child in module.children():

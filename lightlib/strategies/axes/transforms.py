@@ -110,19 +110,19 @@ class Transform(Axis):
 
     def _blocks(self, module: nn.Module, plan: ParallelPlan) -> dict[str, nn.Module]:
         """Return the named layers, or the repeated blocks, which may be none unless they were requested by name."""
-        given = None if self.blocks in (True, "blocks") else self.blocks
-        found = blocks_of(module, plan, given, f"{self.argument}: blocks")
-        idle = [name for name, part in found.items() if isinstance(part, (nn.ModuleList, nn.ModuleDict))]
+        requested = None if self.blocks in (True, "blocks") else self.blocks
+        blocks = blocks_of(module, plan, requested, f"{self.argument}: blocks")
+        idle = [name for name, part in blocks.items() if isinstance(part, (nn.ModuleList, nn.ModuleDict))]
         if idle:
-            kind = type(found[idle[0]]).__name__
+            kind = type(blocks[idle[0]]).__name__
             raise MisconfigurationException(
                 f"{self.argument}: {idle[0]} is an nn.{kind}, which is never called itself.",
                 expected="names of layers that are called.",
                 fix=f'{self.argument}=["{idle[0]}.*"]',
             )
-        if self.blocks == "blocks" and all(map(_is_single, found.values())) and not plan.blocks:
+        if self.blocks == "blocks" and all(map(_is_single, blocks.values())) and not plan.blocks:
             raise self._without_blocks(module)
-        return found
+        return blocks
 
     def _without_blocks(self, module: nn.Module) -> MisconfigurationException:
         names = [name for name, child in module.named_children() if _computes(child)] or ["encoder"]
@@ -134,19 +134,19 @@ class Transform(Axis):
 
     def _pieces(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
         """Return the named layers or blocks; without blocks their container or the module's children."""
-        found = self._blocks(module, plan)
+        blocks = self._blocks(module, plan)
         named = plan.blocks or self.blocks not in (None, True)
         container = None if named or "pipeline" in around else container_of(module)
         if container is not None and isinstance(container[1], nn.Sequential) and container[1] is not module:
-            found = dict([container]) if all(map(_is_single, found.values())) else found
-        found = found or {name: child for name, child in module.named_children() if _computes(child)}
-        if not found:
+            blocks = dict([container]) if all(map(_is_single, blocks.values())) else blocks
+        blocks = blocks or {name: child for name, child in module.named_children() if _computes(child)}
+        if not blocks:
             raise MisconfigurationException(
                 f"{self.argument}=True, but {type(module).__name__} has no child module with parameters.",
                 expected="a module with layers.",
                 fix=f'{type(self).__name__}(blocks=["encoder"]), or {self.argument}=False.',
             )
-        return found
+        return blocks
 
 
 class ActivationCheckpoint(Transform):
@@ -196,7 +196,11 @@ class ActivationCheckpoint(Transform):
         """
         if callable(self.save):
             return self.save
-        names = [part for one in self.save for part in (_COMPOSED.get(one, (one,)) if isinstance(one, str) else (one,))]
+        names = [
+            part
+            for operator in self.save
+            for part in (_COMPOSED.get(operator, (operator,)) if isinstance(operator, str) else (operator,))
+        ]
         return [operator for name in names for operator in _operators_of(name)]
 
     def _chosen(self, module: nn.Module, plan: ParallelPlan, around: Collection[str]) -> dict[str, nn.Module]:
@@ -219,7 +223,7 @@ class ActivationCheckpoint(Transform):
 
 
 def _checkpointed(layer: nn.Module, forward: Callable[..., Any], options: Any, *args: Any, **kwargs: Any) -> Any:
-    norms = [] if torch.compiler.is_compiling() else [one for one in layer.modules() if isinstance(one, _NORMS)]
+    norms = [] if torch.compiler.is_compiling() else [norm for norm in layer.modules() if isinstance(norm, _NORMS)]
     if norms:  # torch.compile keeps their statistics itself
         forward = partial(_counted_once, forward, norms, [])
     return checkpoint(forward, *args, **options, **kwargs)
@@ -278,8 +282,8 @@ class ActivationOffload(Transform):
 
     def enter(self, name: str, method: Step) -> Step:
         """Return the training step, within the context if it is the step from which activations are kept."""
-        wanted = self._takes_steps and name == "training_step"
-        return partial(_offloaded, method, self.pin_memory) if wanted else method
+        offloads = self._takes_steps and name == "training_step"
+        return partial(_offloaded, method, self.pin_memory) if offloads else method
 
 
 def _offloaded(forward: Callable[..., Any], pin_memory: bool, *args: Any, **kwargs: Any) -> Any:
@@ -381,10 +385,10 @@ class Compile(Transform):
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function`, compiled with the options."""
         if isinstance(self.backend, str):
-            known = torch.compiler.list_backends(exclude_tags=())
-            if self.backend not in known:
-                fix = f"Compile(backend={closest(self.backend, known, 'inductor')!r})"
-                raise UnknownNameError("backend of torch.compile", self.backend, known, fix=fix)
+            backends = torch.compiler.list_backends(exclude_tags=())
+            if self.backend not in backends:
+                fix = f"Compile(backend={closest(self.backend, backends, 'inductor')!r})"
+                raise UnknownNameError("backend of torch.compile", self.backend, backends, fix=fix)
         compiled: Callable[..., Any] = torch.compile(function, **self._arguments)
         return _naming_breaks(compiled) if self._arguments["fullgraph"] else compiled
 
@@ -410,9 +414,9 @@ def _naming_breaks(compiled: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return compiled(*args, **kwargs)
         except Exception as error:
-            if (found := graph_break(error)) is None:
+            if (graph_break_found := graph_break(error)) is None:
                 raise
-            reason, place, line = found
+            reason, place, line = graph_break_found
             raise MisconfigurationException(
                 f"compile with fullgraph=True: the graph breaks at {place}: `{line}` ({reason})",
                 expected="code that torch.compile can capture as one graph.",
@@ -426,16 +430,16 @@ def _naming_breaks(compiled: Callable[..., Any]) -> Callable[..., Any]:
 def _operators_of(name: Any) -> list[Any]:
     if not isinstance(name, str):
         return [name]
-    found, known = operators_named(name)
-    if found:
-        return found
-    if known is None:
+    operators, packages = operators_named(name)
+    if operators:
+        return operators
+    if packages is None:
         raise MisconfigurationException(
             f"ActivationCheckpoint(save=[{name!r}]): this function is made of other operations.",
             expected="operations that run: their results are kept.",
             fix=f"those within it, as a profiler names them, such as 'mm'; or {', '.join(map(repr, _COMPOSED))}.",
         )
-    near = closest(name.removeprefix("aten::"), [*known, *_COMPOSED], "mm")
+    near = closest(name.removeprefix("aten::"), [*packages, *_COMPOSED], "mm")
     raise MisconfigurationException(
         f"ActivationCheckpoint(save=[{name!r}]): there is no operation of this name.",
         expected="a name of torch.ops.aten such as 'mm', of another library such as 'mine::op', or one of "

@@ -14,7 +14,7 @@ def shard_state(optimizer: Optimizer, group: Any) -> Optimizer:
 
     The groups are shared with `optimizer`, so that schedules made for it keep working.
     """
-    groups = [dict(given) for given in optimizer.param_groups]
+    groups = [dict(group) for group in optimizer.param_groups]
     accepted = inspect.signature(type(optimizer).__init__).parameters
     defaults = {name: value for name, value in optimizer.defaults.items() if name in accepted}
     shared = ZeroRedundancyOptimizer(groups, optimizer_class=type(optimizer), process_group=group, **defaults)

@@ -203,8 +203,8 @@ def merged(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     whole = copy.deepcopy(dict(made))
     for name, value in given.items():
         if isinstance(value, Mapping):
-            own = whole.get(name)
-            whole[name] = merged(own if isinstance(own, Mapping) else {}, value)
+            section = whole.get(name)
+            whole[name] = merged(section if isinstance(section, Mapping) else {}, value)
         elif not (isinstance(value, str) and value == _AUTO):
             whole[name] = copy.deepcopy(value)
     return whole
@@ -246,12 +246,12 @@ def resolved(
                 fix=f"leave the section out and {fix}; deepspeed.ops.adam has FusedAdam and DeepSpeedCPUAdam.",
             )
     _fill_precision(whole, half, precision, scaling or {})
-    given = whole.get("gradient_clipping")
-    if given and clip is not None and float(given) != float(clip):
+    configured_clip = whole.get("gradient_clipping")
+    if configured_clip and clip is not None and float(configured_clip) != float(clip):
         fix = "leave gradient_clipping out of the config."
-        raise _conflict(f"gradient_clipping={given!r}", f"gradient_clip_val={clip!r}", fix)
+        raise _conflict(f"gradient_clipping={configured_clip!r}", f"gradient_clip_val={clip!r}", fix)
     # The strategy passes the Trainer's value to the engine before each step, so that hooks may change it.
-    whole["gradient_clipping"] = float(given) if given and clip is None else 0.0
+    whole["gradient_clipping"] = float(configured_clip) if configured_clip and clip is None else 0.0
     _fill_batches(whole, world_size, accumulate, global_batch_size, batch_size)
     return whole
 
@@ -266,10 +266,10 @@ def _conflict(configured: str, trainer: str, fix: str) -> MisconfigurationExcept
 
 def _fill_precision(whole: dict[str, Any], half: str | None, precision: str, scaling: Mapping[str, Any]) -> None:
     for section, name in _PRECISIONS.items():
-        own = whole.setdefault(section, {})
-        wanted = half == section
-        enabled = own.setdefault("enabled", wanted)
-        if bool(enabled) != wanted:
+        values = whole.setdefault(section, {})
+        is_enabled = half == section
+        enabled = values.setdefault("enabled", is_enabled)
+        if bool(enabled) != is_enabled:
             right = name if enabled else "'32-true'"
             fix = f"leave {section!r} out of the config, or {owner()}(precision={right})"
             raise _conflict(f"{section}: enabled={enabled!r}", f"precision={precision!r}", fix)
@@ -286,10 +286,10 @@ def _fill_batches(
 ) -> None:
     batch, micro = whole.pop("train_batch_size", None), whole.pop("train_micro_batch_size_per_gpu", None)
     steps = whole.pop("gradient_accumulation_steps", None)
-    own = batch_size if isinstance(batch_size, int) else None
+    known_size = batch_size if isinstance(batch_size, int) else None
     if accumulate is None:  # an evaluation
         whole["gradient_accumulation_steps"] = 1
-        whole["train_micro_batch_size_per_gpu"] = micro or own or 1
+        whole["train_micro_batch_size_per_gpu"] = micro or known_size or 1
         return
     if steps is not None and steps != accumulate:
         fix = f"{owner()}(accumulate_grad_batches={steps}), and leave it out of the config."
@@ -299,7 +299,7 @@ def _fill_batches(
         raise _conflict(f"train_batch_size={batch!r}", f"global_batch_size={global_batch_size}", fix)
     per_process = accumulate * world_size
     size = batch or global_batch_size
-    micro = micro or own or (size // per_process if size else 1)
+    micro = micro or known_size or (size // per_process if size else 1)
     if batch is not None and batch != micro * per_process:
         raise MisconfigurationException(
             f"DeepSpeedStrategy(config=…) has train_batch_size={batch}, which is not {micro} samples at a time in "

@@ -129,9 +129,9 @@ class DeepSpeedStrategy(Strategy):
         **options: Any,
     ) -> None:
         super().__init__()
-        given = read(config)
+        file_content = read(config)
         self._options: dict[str, Any] = {
-            **with_defaults(options), "stage": stage_of(stage, given), "zero_optimization": zero_optimization,
+            **with_defaults(options), "stage": stage_of(stage, file_content), "zero_optimization": zero_optimization,
             "remote_device": remote_device, "offload_optimizer": offload_optimizer,
             "offload_parameters": offload_parameters, "offload_optimizer_device": offload_optimizer_device,
             "offload_params_device": offload_params_device, "nvme_path": nvme_path, "pin_memory": pin_memory,
@@ -139,7 +139,7 @@ class DeepSpeedStrategy(Strategy):
             "allgather_bucket_size": allgather_bucket_size, "reduce_bucket_size": reduce_bucket_size,
             "sub_group_size": sub_group_size,
         }  # fmt: skip
-        self.config = merged(from_options(self._options), given)
+        self.config = merged(from_options(self._options), file_content)
         self.stage = int(self.config.get("zero_optimization", {}).get("stage", 0))
         self._batch_size, self._level = logging_batch_size_per_gpu, logging_level
         self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
@@ -266,7 +266,7 @@ class DeepSpeedStrategy(Strategy):
         module = self._placed
         config = self._resolved(getattr(module, "_trainer", None))
         _warn_of_slow(optimizer, config)
-        names = [own for own in super().parameter_names(optimizer) if own]
+        names = [group_names for group_names in super().parameter_names(optimizer) if group_names]
         groups = [list(group["params"]) for group in optimizer.param_groups if group["params"]]
         self.drop_engine()
         self._engine = self._initialize(optimizer, config)

@@ -79,20 +79,20 @@ class EngineOptimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Let the engine unscale, clip and step; its gradients are gone afterwards."""
         loss = closure() if closure is not None else None
-        own = self.engine.optimizer
+        optimizer = self.engine.optimizer
         if self._factor is not None:
-            own.override_loss_scale(float(own.loss_scale) / self._factor)
+            optimizer.override_loss_scale(float(optimizer.loss_scale) / self._factor)
         try:
             self.engine.step()
         finally:
             if self._factor is not None:  # DeepSpeed has no call that undoes it
-                own.custom_loss_scaler, own.external_loss_scale, self._factor = False, None, None
+                optimizer.custom_loss_scaler, optimizer.external_loss_scale, self._factor = False, None, None
             if self._own_clipping is not None:
-                own.clip_grad = self._own_clipping
+                optimizer.clip_grad = self._own_clipping
         norm, self._norm = self._norm, None
-        found = self.engine.get_global_grad_norm() if norm is not None else None
-        if norm is not None and found is not None:
-            norm.copy_(torch.as_tensor(found))
+        global_norm = self.engine.get_global_grad_norm() if norm is not None else None
+        if norm is not None and global_norm is not None:
+            norm.copy_(torch.as_tensor(global_norm))
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -196,8 +196,8 @@ class EngineScaler:
         """The engine's scaler when it has one that changes its scale: with float16 and no fixed `loss_scale`."""
         optimizer = getattr(self._engine(), "optimizer", None)
         scaler = getattr(optimizer, "loss_scaler", optimizer)
-        known = ("cur_scale", "scale_factor", "scale_window", "cur_iter", "last_overflow_iter")
-        return scaler if all(getattr(scaler, name, None) is not None for name in known) else None
+        attributes = ("cur_scale", "scale_factor", "scale_window", "cur_iter", "last_overflow_iter")
+        return scaler if all(getattr(scaler, name, None) is not None for name in attributes) else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,9 +49,9 @@ def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool,
         module.load_state_dict(state, strict=strict)
         return
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    own = module.state_dict()
+    expected = module.state_dict()
     wrong = []
-    missing, unexpected = [n for n in own if n not in state], [n for n in state if n not in own]
+    missing, unexpected = [n for n in expected if n not in state], [n for n in state if n not in expected]
     if strict and unexpected:
         wrong.append(f"Unexpected key(s) in state_dict: {', '.join(map(repr, unexpected))}.")
     if strict and missing:
@@ -116,8 +116,8 @@ def optimizer_state(optimizer: EngineOptimizer, deepspeed: Any) -> dict[str, Any
     entries = [optimizer.optim.state[flat] for flat in flats if flat in optimizer.optim.state]
     _link(optimizer)
     by_name: dict[str, Any] = {}
-    for own, names in zip(optimizer.parameters, optimizer.names, strict=True):
-        for parameter, name in zip(own, names, strict=True):
+    for parameters, names in zip(optimizer.parameters, optimizer.names, strict=True):
+        for parameter, name in zip(parameters, names, strict=True):
             if entries and parameter.requires_grad:
                 by_name[name] = _entry(parameter, entries[0], flats[0], deepspeed)
     pairs = zip(optimizer.optim.param_groups, optimizer.names, strict=True)
@@ -175,26 +175,28 @@ def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], d
 
 def _is_plain(optimizer: EngineOptimizer) -> bool:
     """Whether the user's optimizer has one full tensor for each parameter: without ZeRO."""
-    held = [p for group in optimizer.optim.param_groups for p in group["params"]]
-    own = [p for group in optimizer.parameters for p in group]
-    return len(held) == len(own) and all(a.shape == b.shape for a, b in zip(held, own, strict=True)) and not any(
-        hasattr(p, "ds_id") or hasattr(p, "_hp_mapping") for p in own
+    full = [p for group in optimizer.optim.param_groups for p in group["params"]]
+    params = [p for group in optimizer.parameters for p in group]
+    return len(full) == len(params) and all(a.shape == b.shape for a, b in zip(full, params, strict=True)) and not any(
+        hasattr(p, "ds_id") or hasattr(p, "_hp_mapping") for p in params
     )  # fmt: skip
 
 
-def _flats(optimizer: EngineOptimizer, what: str) -> list[Any]:
+def _flats(optimizer: EngineOptimizer, action: str) -> list[Any]:
     """Return this process's flat pieces of all parameters, by which the user's optimizer knows its state.
 
     Raises:
         CheckpointError: They are somewhere else.
     """
-    own = optimizer.engine.optimizer
-    flats = getattr(own, "single_partition_of_fp32_groups", None) or getattr(own, "fp32_partitioned_groups_flat", None)
-    swapped = getattr(own, "swap_optimizer", False)
+    inner = optimizer.engine.optimizer
+    flats = getattr(inner, "single_partition_of_fp32_groups", None) or getattr(
+        inner, "fp32_partitioned_groups_flat", None
+    )
+    swapped = getattr(inner, "swap_optimizer", False)
     if not flats or swapped:
-        where = "has swapped it out to NVMe" if swapped else f"keeps it in its {type(own).__name__}"
+        where = "has swapped it out to NVMe" if swapped else f"keeps it in its {type(inner).__name__}"
         raise CheckpointError(
-            f"The optimizer's state cannot be {what}: DeepSpeed {where}.",
+            f"The optimizer's state cannot be {action}: DeepSpeed {where}.",
             expected="a stage of ZeRO (1, 2 or 3), with the state in the memory of the GPU or CPU.",
             fix="ModelCheckpoint(save_weights_only=True), or another stage or offload device.",
         )
@@ -206,8 +208,8 @@ def _link(optimizer: EngineOptimizer) -> None:
 
     It does so itself after the first group has stepped, and then forgets the groups that come after.
     """
-    own = optimizer.engine.optimizer
-    link = getattr(own, "_lazy_init_hp_params_optimizer_state", None)
-    if link is not None and all(flat in optimizer.optim.state for flat in own.single_partition_of_fp32_groups):
-        own._hp_optimizer_states_linked = False  # noqa: SLF001  not possible otherwise
+    inner = optimizer.engine.optimizer
+    link = getattr(inner, "_lazy_init_hp_params_optimizer_state", None)
+    if link is not None and all(flat in optimizer.optim.state for flat in inner.single_partition_of_fp32_groups):
+        inner._hp_optimizer_states_linked = False  # noqa: SLF001  not possible otherwise
         link()

@@ -138,11 +138,11 @@ def ended_if_replaced(store: Any, name: str, rank: int) -> Iterator[None]:
     def look() -> None:
         while not done.wait(_SECONDS_BETWEEN_LOOKS):
             try:
-                found = board.read("failure")
+                message = board.read("failure")
             except StoreGoneError:  # torch detects it too, and raises where it can be caught
                 return
-            if found is not None and not done.is_set():
-                failure = Failure.from_json(found)
+            if message is not None and not done.is_set():
+                failure = Failure.from_json(message)
                 write_error_file(failure, rank)
                 end_process(failure.text)
 

@@ -98,9 +98,9 @@ class ProcessGroup(Collectives):
         return box[0]
 
     def all_gather_object(self, obj: T) -> list[T]:
-        found: list[Any] = [None] * self.size
-        distributed.all_gather_object(found, obj, group=self.group)
-        return found
+        objects: list[Any] = [None] * self.size
+        distributed.all_gather_object(objects, obj, group=self.group)
+        return objects
 
     def reduce(self, tensor: Tensor | Any, group: Any = None, reduce_op: str = "mean") -> Tensor | Any:
         operation = str(reduce_op).rsplit(".", 1)[-1].lower()
@@ -108,15 +108,15 @@ class ProcessGroup(Collectives):
             fix = "strategy.reduce(value, reduce_op='mean')"
             raise wrong_value("reduce", "reduce_op", reduce_op, "'mean', 'sum', 'min' or 'max'", fix=fix)
         group = self.group if group is None else group
-        given = torch.as_tensor(tensor)
-        whole = not given.is_floating_point() and not given.is_complex()
-        value = given.detach().to(self.device, torch.float32 if whole and operation in ("mean", "avg") else None)
-        value = value.clone() if value.data_ptr() == given.data_ptr() else value
+        local = torch.as_tensor(tensor)
+        whole = not local.is_floating_point() and not local.is_complex()
+        value = local.detach().to(self.device, torch.float32 if whole and operation in ("mean", "avg") else None)
+        value = value.clone() if value.data_ptr() == local.data_ptr() else value
         plain = {"min": distributed.ReduceOp.MIN, "max": distributed.ReduceOp.MAX}
         distributed.all_reduce(value, plain.get(operation, distributed.ReduceOp.SUM), group=group)
         if operation in ("mean", "avg"):
             value /= distributed.get_world_size(group)
-        return value.to(given.device)
+        return value.to(local.device)
 
     def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
         group = self.group if group is None else group
@@ -128,9 +128,9 @@ class ProcessGroup(Collectives):
 
             gathered: Any = all_gather_with_gradients(moved, group or distributed.group.WORLD)  # type: ignore[no-untyped-call]
             return torch.stack(tuple(gathered)).to(tensor.device)
-        found = [torch.empty_like(moved) for _ in range(distributed.get_world_size(group))]
-        distributed.all_gather(found, moved.detach(), group=group)
-        return torch.stack(found).to(tensor.device)
+        rank_tensors = [torch.empty_like(moved) for _ in range(distributed.get_world_size(group))]
+        distributed.all_gather(rank_tensors, moved.detach(), group=group)
+        return torch.stack(rank_tensors).to(tensor.device)
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002  (Lightning's name)
         vote = torch.tensor(int(decision), device=self.device)

@@ -21,14 +21,14 @@ def check_equal(module: nn.Module, collectives: Collectives) -> None:
         MisconfigurationException: Names the ranks and the first difference.
     """
     described = _described(module)
-    found = collectives.all_gather_object(described)
-    for rank, other in enumerate(found):
-        if other == found[0]:
+    descriptions = collectives.all_gather_object(described)
+    for rank, other in enumerate(descriptions):
+        if other == descriptions[0]:
             continue
-        names = [name for name in {**found[0], **other} if found[0].get(name) != other.get(name)]
+        names = [name for name in {**descriptions[0], **other} if descriptions[0].get(name) != other.get(name)]
         first = names[0] if names else "the order of the parameters"
         raise MisconfigurationException(
-            f"The module differs over processes: {first!r} is {found[0].get(first, 'absent')} on rank 0 and "
+            f"The module differs over processes: {first!r} is {descriptions[0].get(first, 'absent')} on rank 0 and "
             f"{other.get(first, 'absent')} on rank {rank}.",
             expected="the same module on every rank: names, shapes, dtypes, requires_grad.",
             fix="build it from the same arguments on every rank; nothing in it may depend on the rank.",
@@ -71,13 +71,13 @@ def _broadcast(tensor: Tensor, device: torch.device, group: Any) -> None:
 
 def own_buffers(module: nn.Module, group: Any) -> dict[str, Tensor]:
     """Return the buffers that are not those of the first process of `group`, which are the ones in a checkpoint."""
-    found: dict[str, Tensor] = {}
+    changed: dict[str, Tensor] = {}
     for name, buffer in _stored_buffers(module):
         first = buffer.detach().clone(memory_format=torch.contiguous_format)
         distributed.broadcast(first, group=group, group_src=0)
         if not torch.equal(first, buffer):
-            found[name] = buffer.detach().cpu().clone()
-    return found
+            changed[name] = buffer.detach().cpu().clone()
+    return changed
 
 
 def load_own_buffers(module: nn.Module, buffers: Mapping[str, Tensor]) -> None:

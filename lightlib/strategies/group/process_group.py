@@ -119,10 +119,10 @@ def _let_threads_rest() -> None:
 
 def _gloo_threads() -> dict[str, list[str]]:
     """Return the state of each of gloo's threads, and how often it was woken; on Linux only."""
-    found = {}
+    states = {}
     for thread in Path("/proc/self/task").glob("*"):
         with contextlib.suppress(OSError):  # the thread has ended
             if (thread / "comm").read_text().strip() == _GLOO_THREAD:
                 lines = (thread / "status").read_text().splitlines()
-                found[thread.name] = [line for line in lines if line.startswith("State:") or "ctxt_switches:" in line]
-    return found
+                states[thread.name] = [line for line in lines if line.startswith("State:") or "ctxt_switches:" in line]
+    return states

@@ -38,8 +38,8 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
         return vars(distributed)["HashStore"]()  # local: opens no port
     address, port = environment.address, environment.port
     if _by_torchrun(environment) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps it
-        made = partial(rendezvous, "env://", rank, size, timeout=patience)
-        return _found(lambda: next(made())[0], environment, patience, word_after)
+        make_stores = partial(rendezvous, "env://", rank, size, timeout=patience)
+        return _found(lambda: next(make_stores())[0], environment, patience, word_after)
     kind: Any = vars(distributed)["TCPStore"]  # not in torch's list of exports
     connect = partial(kind, address, port, size, rank == 0, patience, wait_for_workers=False, multi_tenant=True)
     if rank != 0:

@@ -46,9 +46,9 @@ class Cut:
         calls: list[Call] = []
         where = ""
 
-        def stop(*given: Any, **named: Any) -> NoReturn:
+        def stop(*args: Any, **named: Any) -> NoReturn:
             nonlocal where
-            calls.append((given, named))
+            calls.append((args, named))
             if any(tensor.requires_grad for tensor in tensors_in(calls)):
                 where = _line(_places(traceback.walk_stack(sys._getframe(1))))  # noqa: SLF001  the way to know who calls
             raise _Stopped
@@ -74,7 +74,7 @@ class Cut:
         """
         calls: list[list[Place]] = []
 
-        def answer(*given: Any, **named: Any) -> Any:  # noqa: ARG001
+        def answer(*args: Any, **named: Any) -> Any:  # noqa: ARG001
             calls.append(_places(traceback.walk_stack(sys._getframe(1))))  # noqa: SLF001
             if len(calls) > 1:
                 raise MisconfigurationException(

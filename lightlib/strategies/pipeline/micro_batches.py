@@ -21,8 +21,8 @@ def parts_of(batch: Any, number: int, module: nn.Module) -> list[Any]:
     Raises:
         MisconfigurationException: The module returns another number of them.
     """
-    own = getattr(module, "split_batch", None)
-    parts = list(own(batch, number)) if own is not None else _cut(batch, number)
+    split_batch = getattr(module, "split_batch", None)
+    parts = list(split_batch(batch, number)) if split_batch is not None else _cut(batch, number)
     if len(parts) != number:
         raise MisconfigurationException(
             f"{type(module).__name__}.split_batch(batch, {number}) returned {len(parts)} micro-batches.",
@@ -52,9 +52,9 @@ def size_of(batch: Any, required: bool = False) -> int | None:
             )
         return len(batch)
     if required and len(set(sizes)) != 1:
-        found = f"tensors with {sorted(set(sizes))} as their first dimensions" if sizes else "no tensor to cut"
+        content = f"tensors with {sorted(set(sizes))} as their first dimensions" if sizes else "no tensor to cut"
         raise MisconfigurationException(
-            f"The batch ({type(batch).__name__}) has {found}.",
+            f"The batch ({type(batch).__name__}) has {content}.",
             expected="the same number of samples first in each tensor.",
             fix=_SPLIT_BATCH,
         )
@@ -65,7 +65,7 @@ def _is_list_of_samples(batch: Any) -> bool:
     """Return whether a batch is a list with one mapping, tuple or dataclass for each sample."""
     if not isinstance(batch, list) or not batch or isinstance(batch[0], (list, Tensor)) or not children(batch[0]):
         return False
-    return all(type(one) is type(batch[0]) for one in batch)
+    return all(type(sample) is type(batch[0]) for sample in batch)
 
 
 def _may_be_batches(batch: list[Any], sizes: Sequence[int]) -> bool:

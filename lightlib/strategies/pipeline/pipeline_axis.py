@@ -114,8 +114,8 @@ class Pipeline(Axis):
             _refuse_own_parameters(split)
         norms = [
             name
-            for name, one in split.part.named_modules()
-            if isinstance(one, _BATCH_NORMS) and one.track_running_stats
+            for name, layer in split.part.named_modules()
+            if isinstance(layer, _BATCH_NORMS) and layer.track_running_stats
         ]
         if norms:
             warn(
@@ -130,9 +130,9 @@ class Pipeline(Axis):
         del self._split  # it has the layers of all stages
         group, rank = site.mesh["pipeline"].get_group(), site.coordinate("pipeline")
         ranks = placed(self.kind, site.sizes["pipeline"], self.stages_per_rank)
-        own = [index for index, one in enumerate(ranks) if one == rank]
+        local_stages = [index for index, stage_rank in enumerate(ranks) if stage_rank == rank]
         self.has_last = ranks[-1] == rank
-        stages = keep(module, split, own, len(ranks), site.device, site.context)
+        stages = keep(module, split, local_stages, len(ranks), site.device, site.context)
         self._cut = Cut(module, split.part, split.name, site.device, site.accelerator)
         self._chain, self._module = Chain(group, ranks, stages, site.device, site.accelerator), module
         self._site = site
@@ -205,9 +205,9 @@ def _refuse_shared(module: nn.Module, split: Split, ranks: Sequence[int]) -> Non
     units: list[tuple[Unit, int]] = list(zip(split.units, [ranks[stage] for stage in split.stages], strict=True))
     units += [(unit, ranks[-1]) for unit in outside(module, split.part)]
     for unit, rank in units:
-        one = unit.value
-        held = one.named_parameters(remove_duplicate=False) if isinstance(one, nn.Module) else [("", one)]
-        for inner, parameter in held:
+        value = unit.value
+        parameters = value.named_parameters(remove_duplicate=False) if isinstance(value, nn.Module) else [("", value)]
+        for inner, parameter in parameters:
             name = f"{unit.name}.{inner}".rstrip(".")
             other, where = holders.setdefault(id(parameter), (name, rank))
             if where != rank:
@@ -221,10 +221,10 @@ def _refuse_shared(module: nn.Module, split: Split, ranks: Sequence[int]) -> Non
 
 
 def _refuse_own_parameters(split: Split) -> None:
-    held = [unit.name for unit in split.units if not isinstance(unit.value, nn.Module)]
-    if held:
+    names = [unit.name for unit in split.units if not isinstance(unit.value, nn.Module)]
+    if names:
         raise MisconfigurationException(
-            f"{held[0]} is a parameter that the pipelined part holds itself, and each process has several stages.",
+            f"{names[0]} is a parameter that the pipelined part holds itself, and each process has several stages.",
             expected="parameters inside of layers, when stages are named and stages_per_rank is more than 1.",
-            fix=f"move {held[0]} into a layer of its own, or use a schedule with one stage per process.",
+            fix=f"move {names[0]} into a layer of its own, or use a schedule with one stage per process.",
         )

@@ -85,9 +85,9 @@ def kind_of(schedule: str) -> Kind:
         >>> kind_of("Interleaved1F1B").name
         'interleaved'
     """
-    wanted = str(schedule).lower().replace("-", "_")
+    normalized = str(schedule).lower().replace("-", "_")
     for kind in SCHEDULES.values():
-        if wanted in (kind.name, kind.torch_name.lower(), kind.torch_name.lower().removeprefix("schedule")):
+        if normalized in (kind.name, kind.torch_name.lower(), kind.torch_name.lower().removeprefix("schedule")):
             return kind
     raise UnknownNameError("schedule", schedule, SCHEDULES, fix='Pipeline(2, schedule="1f1b")')
 
@@ -140,11 +140,11 @@ def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, process
 def _does_not_divide(
     kind: Kind, size: int, asked: int | None, stages: int, processes: int, fitting: Sequence[int]
 ) -> MisconfigurationException:
-    wanted = f"{asked} micro-batches" if asked is not None else "equal micro-batches"
+    number = f"{asked} micro-batches" if asked is not None else "equal micro-batches"
     would = ", ".join(map(str, fitting[:8]))
     needed = stages if kind.name in ("1f1b", "dualpipev") else processes
     return MisconfigurationException(
-        f"A batch of {size} samples cannot be cut into {wanted} for the schedule {kind.name!r}.",
+        f"A batch of {size} samples cannot be cut into {number} for the schedule {kind.name!r}.",
         expected=f"a number that divides the batch and is {kind.rule(size, stages, processes)[1]}"
         + (f": {would}." if would else "; no number does."),
         fix=f"microbatches={fitting[-1] if not asked else min(fitting, key=lambda n: abs(n - asked))}, "
@@ -183,18 +183,18 @@ class _Shaped(nn.Module):
             raise
         if stage.is_last:
             self.engine.last_outputs.append(output)
-            return tuple(one.detach() for one in _described(output)[1])
-        found, sent = _described(output)
-        if found != self.leaves:
+            return tuple(leaf.detach() for leaf in _described(output)[1])
+        leaves, sent = _described(output)
+        if leaves != self.leaves:
             uneven = MisconfigurationException(
-                f"Stage {stage.index} of the pipeline returned {found} for one micro-batch and {self.leaves} for "
+                f"Stage {stage.index} of the pipeline returned {leaves} for one micro-batch and {self.leaves} for "
                 "another one.",
                 expected="the same structure and the same plain values for each micro-batch.",
                 fix="return tensors only.",
             )
             self.engine.errors.append(uneven)
             raise uneven
-        return tuple(one.clone() if self.apart and one.requires_grad else one.contiguous() for one in sent)
+        return tuple(leaf.clone() if self.apart and leaf.requires_grad else leaf.contiguous() for leaf in sent)
 
 
 _TENSOR = "a tensor"
@@ -214,7 +214,7 @@ def _filled(described: Any, tensors: Sequence[Tensor]) -> Any:
         return tensors[0]
     left = iter(tensors)
     marked, structure = described
-    return structured([next(left) if one is _TENSOR else one for one in marked], structure)
+    return structured([next(left) if entry is _TENSOR else entry for entry in marked], structure)
 
 
 class Engine:
@@ -242,11 +242,11 @@ class Engine:
         self.calls: Sequence[Call | None] = ()
         self.last_outputs: list[Any] = []
         self.errors: list[BaseException] = []
-        seen = _look(chain, call)
+        shapes = _look(chain, call)
         self.has_first, self.has_last = 0 in chain.stages, len(chain.ranks) - 1 in chain.stages
         stages = []
         for index, stage in sorted(chain.stages.items()):
-            shaped = _Shaped(stage, self, kind.zero_bubble, *seen[index])
+            shaped = _Shaped(stage, self, kind.zero_bubble, *shapes[index])
             stages.append(
                 pipelining.PipelineStage(
                     shaped, index, len(chain.ranks), chain.device, input_args=shaped.inputs,
@@ -254,17 +254,17 @@ class Engine:
                 )
             )  # fmt: skip
         options = {"loss_fn": self._loss, "scale_grads": False}
-        made = getattr(pipelining, kind.torch_name)
-        self.schedule = made(stages if kind.several else stages[0], number, **options)
+        make_schedule = getattr(pipelining, kind.torch_name)
+        self.schedule = make_schedule(stages if kind.several else stages[0], number, **options)
 
     def run(self, calls: Sequence[Call | None], loss_of: Callable[[int, Any], Tensor]) -> None:
         """Run all micro-batches forward and backward; the last stage calls ``loss_of(index, output)`` for each."""
         self.calls, self.loss_of = calls, loss_of
         self.errors.clear()
         each = self._each
-        given, target = (each,) if self.has_first else (), each if self.has_last else None
+        inputs, target = (each,) if self.has_first else (), each if self.has_last else None
         try:
-            self.schedule.step(*given, index=each, target=target, return_outputs=False)
+            self.schedule.step(*inputs, index=each, target=target, return_outputs=False)
         except Exception as error:
             if not self.errors or self.errors[0] is error:
                 raise
@@ -284,15 +284,15 @@ class Engine:
 def _shapes(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return tensors of the same shapes without memory, of which all that can have a gradient have one."""
     described = [torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") for tensor in tensors]
-    return tuple(one.requires_grad_(one.is_floating_point() or one.is_complex()) for one in described)
+    return tuple(leaf.requires_grad_(leaf.is_floating_point() or leaf.is_complex()) for leaf in described)
 
 
 def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:
     """Return the input and output of each stage of this process for one micro-batch."""
-    seen: dict[int, tuple[Any, Any]] = {}
+    shapes: dict[int, tuple[Any, Any]] = {}
 
     def observe(index: int, received: Any, output: Any) -> None:
-        seen[index] = received, output
+        shapes[index] = received, output
         stage = chain.stages[index]
         if stage.split.kind == "blocks" and _broken(output) and not _broken(received):
             with stage.absent_values.harmless():
@@ -306,7 +306,7 @@ def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:
         chain.forward(call, observe)
         for buffer, value in buffers.items():
             buffer.copy_(value)
-    return seen
+    return shapes
 
 
 def _broken(value: Any) -> bool:

@@ -57,7 +57,7 @@ class Split:
 
     def of(self, stage: int) -> list[Unit]:
         """Return the units of one stage."""
-        return [unit for unit, one in zip(self.units, self.stages, strict=True) if one == stage]
+        return [unit for unit, unit_stage in zip(self.units, self.stages, strict=True) if unit_stage == stage]
 
     def only(self, stages: Collection[int]) -> Split:
         """Return the same without the layers of other stages, which it would keep in memory."""
@@ -105,20 +105,20 @@ def _part_of(module: nn.Module, plan: ParallelPlan, named: bool) -> tuple[str, n
     if plan.pipelined is not None:
         part = modules.get(plan.pipelined)
         if part is None:
-            what = f"parallel_plan() of {type(module).__name__}: pipelined={plan.pipelined!r} is no module of it."
-            raise no_such_module(what, ", or '' for the module itself.", plan.pipelined, modules)
+            problem = f"parallel_plan() of {type(module).__name__}: pipelined={plan.pipelined!r} is no module of it."
+            raise no_such_module(problem, ", or '' for the module itself.", plan.pipelined, modules)
         if isinstance(part, (nn.ModuleList, nn.ModuleDict)):
             raise MisconfigurationException(
                 f"pipelined={plan.pipelined!r} is a {type(part).__name__}, which cannot be called.",
                 expected="a module that the step calls.",
                 fix=f"the module that loops over it: {plan.pipelined.rpartition('.')[0]!r}.",
             )
-        found = _largest(part)
-        if found is None and not named:
+        largest = _largest(part)
+        if largest is None and not named:
             raise _nothing_to_cut(module, plan.pipelined, part)
-        return plan.pipelined, part, found[1] if found is not None else None
-    found = _largest(module)
-    if found is None:
+        return plan.pipelined, part, largest[1] if largest is not None else None
+    largest = _largest(module)
+    if largest is None:
         if named:
             raise MisconfigurationException(
                 f"{type(module).__name__} names stages, but not the module that they are stages of.",
@@ -126,7 +126,7 @@ def _part_of(module: nn.Module, plan: ParallelPlan, named: bool) -> tuple[str, n
                 fix=f"ParallelPlan(pipelined={_heaviest_child(module)!r}, stages=[…])",
             )
         raise _nothing_to_cut(module, "", module)
-    name, container = found
+    name, container = largest
     if plain_sequential(container) and not named:
         return name, container, None
     top, _, _ = name.partition(".")
@@ -142,9 +142,9 @@ def _largest(module: nn.Module, name: str = "") -> tuple[str, nn.Module] | None:
         return name, module
     if isinstance(module, MixtureOfExperts):  # its experts are called side by side
         return None
-    found = [_largest(child, f"{name}.{key}" if name else key) for key, child in module.named_children()]
-    held = [one for one in found if one is not None]
-    return max(held, key=lambda one: _layers(one[1]), default=None)
+    nested = [_largest(child, f"{name}.{key}" if name else key) for key, child in module.named_children()]
+    candidates = [candidate for candidate in nested if candidate is not None]
+    return max(candidates, key=lambda candidate: _layers(candidate[1]), default=None)
 
 
 def _layers(container: nn.Module) -> int:
@@ -154,11 +154,15 @@ def _layers(container: nn.Module) -> int:
 def _nested(part: nn.Module) -> list[nn.Module]:
     """Return the Sequentials in Sequentials, which are opened."""
     inner = [child for child in part.children() if plain_sequential(part) and plain_sequential(child)]
-    return [part, *(one for child in inner for one in _nested(child))]
+    return [part, *(sequential for child in inner for sequential in _nested(child))]
 
 
 def _above(module: nn.Module, part: nn.Module) -> list[nn.Module]:
-    return [one for one in module.modules() if one is not part and any(part is inner for inner in one.modules())]
+    return [
+        ancestor
+        for ancestor in module.modules()
+        if ancestor is not part and any(part is inner for inner in ancestor.modules())
+    ]
 
 
 def _units(module: nn.Module, name: str, opened: Sequence[nn.Module]) -> Iterator[Unit]:
@@ -168,7 +172,7 @@ def _units(module: nn.Module, name: str, opened: Sequence[nn.Module]) -> Iterato
     for key, child in module._modules.items():  # noqa: SLF001  a module twice is two units
         if child is None:
             continue
-        if any(child is one for one in opened):
+        if any(child is container for container in opened):
             yield from _units(child, prefix + key, opened)
         else:
             yield Unit(module, key, prefix + key, child)
@@ -227,8 +231,8 @@ def _by_blocks(
     return Split(name, part, "blocks", units, _stages_from(places, len(units)), container)
 
 
-def _name_in(part: nn.Module, wanted: nn.Module) -> str:
-    return next((name for name, one in part.named_modules() if one is wanted), "")
+def _name_in(part: nn.Module, target: nn.Module) -> str:
+    return next((name for name, candidate in part.named_modules() if candidate is target), "")
 
 
 def _enough(name: str, layers: int, count: int) -> None:
@@ -242,12 +246,14 @@ def _enough(name: str, layers: int, count: int) -> None:
 
 # named stages
 def _by_borders(name: str, part: nn.Module, container: nn.Module | None, named: Sequence[Any], count: int) -> Split:
-    known = dict(_full_names(name, part))
-    borders = [_resolved(one, name, known) for one in named]
+    named_units = dict(_full_names(name, part))
+    borders = [_resolved(border, name, named_units) for border in named]
     opened = [
-        one for full, one in known.items() if any(border.startswith(f"{full}." if full else "") for border in borders)
+        unit
+        for full, unit in named_units.items()
+        if any(border.startswith(f"{full}." if full else "") for border in borders)
     ]
-    opened = [part, *(one for one in opened if one is not part)]
+    opened = [part, *(module for module in opened if module is not part)]
     units = list(_units(part, name, opened))
     places = [next(i for i, unit in enumerate(units) if f"{unit.name}.".startswith(f"{border}.")) for border in borders]
     if places != sorted(set(places)):
@@ -260,7 +266,7 @@ def _by_borders(name: str, part: nn.Module, container: nn.Module | None, named: 
         places, borders = places[1:], borders[1:]
     if len(places) + 1 != count:
         raise _number_of_stages(named, len(places) + 1, count)
-    if plain_sequential(part) and all(plain_sequential(one) for one in opened):
+    if plain_sequential(part) and all(plain_sequential(module) for module in opened):
         return Split(name, part, "chain", units, _stages_from(places, len(units)))
     if container is not None and all(units[place].owner is container for place in places):
         return _by_blocks(name, part, container, count, borders)
@@ -277,48 +283,50 @@ def _stages_from(places: Sequence[int], number: int) -> list[int]:
 def _by_lists(name: str, part: nn.Module, named: Sequence[Any], count: int) -> Split:
     if len(named) != count:
         raise _number_of_stages(named, len(named), count)
-    known = dict(_full_names(name, part))
-    lists = [[_resolved(one, name, known) for one in stage] for stage in named]
-    flat = [one for stage in lists for one in stage]
-    opened = [one for full, one in known.items() if any(inner.startswith(f"{full}.") for inner in flat)]
+    named_units = dict(_full_names(name, part))
+    lists = [[_resolved(layer, name, named_units) for layer in stage] for stage in named]
+    flat = [layer for stage in lists for layer in stage]
+    opened = [unit for full, unit in named_units.items() if any(inner.startswith(f"{full}.") for inner in flat)]
     units = list(_units(part, name, [part, *opened]))
-    found = [next((s for s, stage in enumerate(lists) if unit.name in stage), None) for unit in units]
-    lost = [unit.name for unit, stage in zip(units, found, strict=True) if stage is None and unit.size]
+    stages = [next((s for s, stage in enumerate(lists) if unit.name in stage), None) for unit in units]
+    lost = [unit.name for unit, stage in zip(units, stages, strict=True) if stage is None and unit.size]
     if lost:
         raise MisconfigurationException(
             f"{lost[0]!r} has parameters, but is in no stage of stages={list(named)!r:.200}.",
             expected="each layer with parameters in one stage.",
             fix=f"add {lost[0]!r} to the stage that uses it.",
         )
-    kept = [(unit, stage) for unit, stage in zip(units, found, strict=True) if stage is not None]
+    kept = [(unit, stage) for unit, stage in zip(units, stages, strict=True) if stage is not None]
     _parameters_in_each([unit for unit, _ in kept], [stage for _, stage in kept], count)
     return Split(name, part, "named", [unit for unit, _ in kept], [stage for _, stage in kept])
 
 
 def _full_names(name: str, part: nn.Module) -> Iterator[tuple[str, Any]]:
-    for inner, one in part.named_modules(remove_duplicate=False):
-        yield f"{name}.{inner}".strip("."), one
+    for inner, layer in part.named_modules(remove_duplicate=False):
+        yield f"{name}.{inner}".strip("."), layer
     for inner, parameter in part.named_parameters(remove_duplicate=False):
         yield f"{name}.{inner}".strip("."), parameter
 
 
-def _resolved(one: Any, name: str, known: Mapping[str, Any]) -> str:
+def _resolved(layer: Any, name: str, named_units: Mapping[str, Any]) -> str:
     """Return the full name of a layer that is named as inside of the part `name`."""
-    if not isinstance(one, str):
+    if not isinstance(layer, str):
         raise ArgumentTypeError(
-            f"stages holds {shown(one)}.",
+            f"stages holds {shown(layer)}.",
             expected="names at which a stage begins, or one list of names for each stage.",
             fix='stages=["blocks.4"]  or  stages=[["embed", "blocks.0"], ["blocks.1", "head"]]',
         )
-    full = one if not name or f"{one}.".startswith(f"{name}.") else f"{name}.{one}"
-    if full not in known:
-        raise no_such_module(f"stages names {full!r}, which matches nothing in the pipelined part.", ".", full, known)
+    full = layer if not name or f"{layer}.".startswith(f"{name}.") else f"{name}.{layer}"
+    if full not in named_units:
+        raise no_such_module(
+            f"stages names {full!r}, which matches nothing in the pipelined part.", ".", full, named_units
+        )
     return full
 
 
-def _number_of_stages(named: Sequence[Any], found: int, count: int) -> MisconfigurationException:
+def _number_of_stages(named: Sequence[Any], num_stages: int, count: int) -> MisconfigurationException:
     return MisconfigurationException(
-        f"stages={list(named)!r:.200} makes {found} stages, but the pipeline has {count}.",
+        f"stages={list(named)!r:.200} makes {num_stages} stages, but the pipeline has {count}.",
         expected=f"{count} stages: processes of the pipeline times stages_per_rank; names at which a stage begins are "
         "one less.",
         fix=f"name {count} stages, or change pipeline= or stages_per_rank=.",
@@ -327,10 +335,10 @@ def _number_of_stages(named: Sequence[Any], found: int, count: int) -> Misconfig
 
 def _parameters_in_each(units: list[Unit], stages: list[int], count: int) -> None:
     for stage in range(count):
-        own = [unit for unit, one in zip(units, stages, strict=True) if one == stage]
-        if not any(unit.size for unit in own):
+        stage_units = [unit for unit, unit_stage in zip(units, stages, strict=True) if unit_stage == stage]
+        if not any(unit.size for unit in stage_units):
             raise MisconfigurationException(
-                f"Stage {stage} has no parameters: {[unit.name for unit in own]}.",
+                f"Stage {stage} has no parameters: {[unit.name for unit in stage_units]}.",
                 expected="at least one layer with parameters for each stage.",
                 fix="let stages begin at other layers.",
             )

@@ -140,9 +140,13 @@ class Stage:
         self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
         self.received: Any = None
         self.place, self.outside = 0, outside
-        stages = [one for unit, one in zip(split.units, split.stages, strict=True) if unit.owner is split.container]
-        own = [place for place, stage in enumerate(stages) if stage == index]
-        self.begin, self.end = (own[0], own[-1] + 1) if own else (0, 0)
+        stages = [
+            block_stage
+            for unit, block_stage in zip(split.units, split.stages, strict=True)
+            if unit.owner is split.container
+        ]
+        local_blocks = [place for place, stage in enumerate(stages) if stage == index]
+        self.begin, self.end = (local_blocks[0], local_blocks[-1] + 1) if local_blocks else (0, 0)
 
     @property
     def is_last(self) -> bool:
@@ -151,10 +155,10 @@ class Stage:
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the parameters that this stage's backward passes reach."""
         units = self.split.of(self.index)
-        found = [p for unit in units if isinstance(unit.value, nn.Module) for p in unit.value.parameters()]
-        found += [p for unit in units for p in unit.owner.parameters(recurse=False)]
-        found += [p for module in self.outside for p in module.parameters()]
-        return iter(dict.fromkeys(found))
+        parameters = [p for unit in units if isinstance(unit.value, nn.Module) for p in unit.value.parameters()]
+        parameters += [p for unit in units for p in unit.owner.parameters(recurse=False)]
+        parameters += [p for module in self.outside for p in module.parameters()]
+        return iter(dict.fromkeys(parameters))
 
     def __call__(self, received: Any, call: Call | None) -> Any:
         """Run the stage: on the output of the stage before, or on the step's call of the part."""
@@ -184,9 +188,9 @@ class Stage:
             return first, {}
         return (*first, *call[0][len(first) :]), call[1]
 
-    def _until_the_end(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def _until_the_end(self, forward: Callable[..., Any], *args: Any, **named: Any) -> Any:
         try:
-            output = forward(*given, **named)
+            output = forward(*args, **named)
         except _Reached as reached:
             return reached.output
         if not self.is_last or self.place < self.end:

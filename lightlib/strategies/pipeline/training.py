@@ -69,7 +69,7 @@ class Training:
                 backward(result, by=taken.append, parts=len(parts))
             if taken:
                 return taken[0]
-            return sum(one.sum() * 0 for one in tensors_in([output]) if one.requires_grad)  # type: ignore[return-value]
+            return sum(tensor.sum() * 0 for tensor in tensors_in([output]) if tensor.requires_grad)  # type: ignore[return-value]
 
         for root in self._roots:  # gradients add up until the end of the schedule, and are reduced once
             root.set_requires_gradient_sync(False)
@@ -84,11 +84,11 @@ class Training:
     # before
     def _number(self, batch: Any) -> int:
         """Return the number of micro-batches, 0 for a batch that is run in one piece."""
-        own = getattr(self.module, "split_batch", None)
-        size = size_of(batch, required=own is None)
+        split_batch = getattr(self.module, "split_batch", None)
+        size = size_of(batch, required=split_batch is None)
         if size is None:
             return self.asked or 2 * self.stages
-        if own is not None and self.asked is not None:
+        if split_batch is not None and self.asked is not None:
             return self.asked
         full = size >= self.full
         self.full = max(size, self.full)
@@ -124,7 +124,7 @@ class Training:
             )
         seeds = [seed + index for index in range(number)]
         if not first and self.chain.captures:
-            calls = [self._call(part, one, batch_idx) for part, one in zip(parts, seeds, strict=True)]
+            calls = [self._call(part, seed, batch_idx) for part, seed in zip(parts, seeds, strict=True)]
         return calls, seeds, shape
 
     def _broadcast(self, tensor: Tensor, source: int) -> None:
@@ -156,11 +156,11 @@ class Training:
             self._digests[shape] = int.from_bytes(digest[:7], "little")
         return self._digests[shape]
 
-    def _fail_together(self, own: BaseException | None) -> None:
+    def _fail_together(self, error: BaseException | None) -> None:
         """Raise the error of the first process on every process."""
-        box = [f"{type(own).__name__}: {own}" if not isinstance(own, MisconfigurationException) else str(own)]
+        box = [f"{type(error).__name__}: {error}" if not isinstance(error, MisconfigurationException) else str(error)]
         distributed.broadcast_object_list(box, group=self.chain.group, group_src=self.chain.ranks[0])
-        raise own if own is not None else MisconfigurationException(f"{box[0]}")
+        raise error if error is not None else MisconfigurationException(f"{box[0]}")
 
     def _engine(self, number: int, shape: int, call: Call | None) -> Engine:
         key = (number, shape)
@@ -204,10 +204,10 @@ class Training:
             return merged(outputs, bool(weighted))
         losses, weights = values[: len(outputs)].float(), values[len(outputs) :]
         for loss, weight in zip(losses.clone().requires_grad_(), weights, strict=True):
-            one: dict[str, Any] = {"loss": loss}
+            content: dict[str, Any] = {"loss": loss}
             if weighted:
-                one["weight"] = float(weight) if weighted == 1 else weight.float()
-            backward(one, by=lambda loss: None, parts=len(outputs))
+                content["weight"] = float(weight) if weighted == 1 else weight.float()
+            backward(content, by=lambda loss: None, parts=len(outputs))
         return {"loss": losses.sum(), "weight": weights.sum().float()} if weighted else {"loss": losses.mean()}
 
     def _from_last(self, head: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -223,8 +223,8 @@ class Training:
 
 def _weighted(weights: Sequence[Any]) -> int:
     """Return 0 when losses have no weights, 1 when these are plain numbers, 2 when they are tensors."""
-    given = [weight for weight in weights if weight is not None]
-    return 0 if not given else 2 if isinstance(given[0], Tensor) else 1
+    numbers = [weight for weight in weights if weight is not None]
+    return 0 if not numbers else 2 if isinstance(numbers[0], Tensor) else 1
 
 
 def _numbers(values: Sequence[Any]) -> Tensor:

@@ -50,32 +50,32 @@ def transformer_plan(module: nn.Module) -> dict[str, str]:
         >>> transformer_plan(nn.ModuleList([attention, attention]))
         {'*.q': 'colwise', '*.k': 'colwise', '*.v': 'colwise', '*.o': 'rowwise'}
     """
-    found: dict[str, str] = {}
+    styles: dict[str, str] = {}
     for name, part in module.named_modules(remove_duplicate=False):
         for pairs in (_attention(part), _network(part), _in_sequential(part)):
-            found.update({f"{name}.{key}" if name else key: style for key, style in pairs.items()})
-    return patterns(found, module)
+            styles.update({f"{name}.{key}" if name else key: style for key, style in pairs.items()})
+    return patterns(styles, module)
 
 
 def head_counts(module: nn.Module, styles: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     """Return (name, attribute, value) of the numbers of heads, for each attention with split projections."""
     names = set().union(*_PROJECTIONS)
     split = {full.rpartition(".")[0] for full, style in styles.items() if style == "colwise" and leaf(full) in names}
-    found = []
+    counts = []
     for name in sorted(split):
         attributes = vars(module.get_submodule(name))
-        found += [(name, key, attributes[key]) for key in _HEADS if type(attributes.get(key)) is int]
-    return found
+        counts += [(name, key, attributes[key]) for key in _HEADS if type(attributes.get(key)) is int]
+    return counts
 
 
 def head_attributes(module: nn.Module, names: Iterable[str], part: str) -> list[tuple[str, str, int]]:
     """Return (name, attribute, value) of the numbers of heads in the modules that hold `names`, and in `part`."""
     holders = sorted({part, *(name.rpartition(".")[0] for name in names)})
-    found = []
+    attributes_of_heads = []
     for name in holders:
         attributes = vars(module.get_submodule(name))
-        found += [(name, key, attributes[key]) for key in _HEADS if type(attributes.get(key)) is int]
-    return found
+        attributes_of_heads += [(name, key, attributes[key]) for key in _HEADS if type(attributes.get(key)) is int]
+    return attributes_of_heads
 
 
 def groups_by_name(module: nn.Module) -> Iterator[tuple[str, Group]]:
@@ -97,12 +97,12 @@ def patterns(names: Mapping[str, Any], module: nn.Module) -> dict[str, Any]:
     every: dict[str, list[str]] = {}
     for name, _ in module.named_modules(remove_duplicate=False):
         every.setdefault(_starred(name), []).append(name)
-    found: dict[str, Any] = {}
+    by_pattern: dict[str, Any] = {}
     for name, style in names.items():
         alike = every.get(_starred(name), [name])
         same = len(alike) > 1 and all(names.get(other) == style for other in alike)
-        found[_starred(name) if same else name] = style
-    return found
+        by_pattern[_starred(name) if same else name] = style
+    return by_pattern
 
 
 # What is found by name
@@ -128,18 +128,18 @@ def _in_sequential(part: nn.Module) -> dict[str, str]:
     """Return the pairs of Linear layers of a Sequential with nothing but elementwise functions between."""
     if type(part) is not nn.Sequential:
         return {}
-    found: dict[str, str] = {}
+    styles: dict[str, str] = {}
     before = ""
     for key, child in part.named_children():
         if type(child) is nn.Linear:
             if before:
-                found |= {before: "colwise", key: "rowwise"}
+                styles |= {before: "colwise", key: "rowwise"}
                 before = ""
             else:
                 before = key
         elif not isinstance(child, ELEMENTWISE):
             before = ""
-    return found
+    return styles
 
 
 def _linear_children(part: nn.Module) -> dict[str, nn.Linear]:

@@ -67,7 +67,7 @@ def dims_of(size: int, given: tuple[int, int] | None) -> tuple[int, int]:
                 fix=f"Tensor({math.prod(given)}, mode='2d', dims={tuple(given)})",
             )
         return given
-    columns = next(one for one in range(math.isqrt(size), 0, -1) if size % one == 0)
+    columns = next(divisor for divisor in range(math.isqrt(size), 0, -1) if size % divisor == 0)
     if columns == 1:
         raise MisconfigurationException(
             f"tensor={size} with mode='2d': {size} processes make no rows and columns.",

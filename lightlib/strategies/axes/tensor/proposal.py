@@ -44,8 +44,8 @@ class Proposal:
 
     def finish(self, names: Iterable[str]) -> None:
         """Give every layer that is not split a reason, in the order of `names`."""
-        known = {name: self.left.get(name, "no forward that can be traced calls it") for name in names}
-        self.left = {name: reason for name, reason in known.items() if name not in self.styles}
+        reasons = {name: self.left.get(name, "no forward that can be traced calls it") for name in names}
+        self.left = {name: reason for name, reason in reasons.items() if name not in self.styles}
 
     def described(self, module: nn.Module, size: int, columns: int = 1) -> str:
         """Return the plan as the text that is logged."""
@@ -73,10 +73,10 @@ def proposed(module: nn.Module, size: int, full: Container[str] = (), columns: i
     Where nothing can be traced, layers with the usual names are tried. Those named in `full` are not split. `size` is
     the number of rows if there are `columns`.
     """
-    found = Proposal()
+    proposal = Proposal()
     shared = {id(part) for tied in tied_parameters(module) for part, _ in tied}
     tried: dict[Any, str] = {}
-    for group in _groups(module, found):
+    for group in _groups(module, proposal):
         part = _common(module, (*group.first, *group.second))
         heads = [] if group.elementwise else head_attributes(module, group.first, part)
         reason = _odd(module, group, heads, size, shared, full)
@@ -91,19 +91,19 @@ def proposed(module: nn.Module, size: int, full: Container[str] = (), columns: i
                 tried[key] = objection(holder, local, inside, size)
             reason = tried[key]
         if reason:
-            found.leave((*group.first, *group.second), reason)
+            proposal.leave((*group.first, *group.second), reason)
             continue
-        found.split(part, group, heads)
-    found.finish([name for name, part in module.named_modules() if type(part) is nn.Linear])
-    return found
+        proposal.split(part, group, heads)
+    proposal.finish([name for name, part in module.named_modules() if type(part) is nn.Linear])
+    return proposal
 
 
-def _groups(module: nn.Module, found: Proposal) -> Iterator[Group]:
+def _groups(module: nn.Module, proposal: Proposal) -> Iterator[Group]:
     """Yield the groups of all modules; note why other layers are in none."""
     traced: list[str] = []
     grouped: set[str] = set()
     for name, part in module.named_modules():
-        if any(name.startswith(f"{one}.") or not one for one in traced):
+        if any(name.startswith(f"{traced_name}.") or not traced_name for traced_name in traced):
             continue
         if isinstance(part, (nn.ModuleList, nn.ModuleDict)) or not _has_linear(part):
             continue
@@ -112,14 +112,14 @@ def _groups(module: nn.Module, found: Proposal) -> Iterator[Group]:
             continue
         traced.append(name)
         for layer, reason in result.left.items():
-            found.leave([layer], reason)
+            proposal.leave([layer], reason)
         for group in result.groups:
             grouped |= {*group.first, *group.second}
             yield group
     for name, group in groups_by_name(module):
         if not grouped & {*group.first, *group.second}:
-            known = any(name.startswith(f"{one}.") or one in {name, ""} for one in traced)
-            if group.elementwise or not known:
+            is_traced = any(name.startswith(f"{traced_name}.") or traced_name in {name, ""} for traced_name in traced)
+            if group.elementwise or not is_traced:
                 yield group
 
 
@@ -171,7 +171,9 @@ def _odd_columns(module: nn.Module, group: Group, columns: int) -> str:
 
 def _scalars(part: nn.Module) -> str:
     kinds = (bool, int, float, str, type(None))
-    return str([{key: one for key, one in vars(child).items() if isinstance(one, kinds)} for child in part.modules()])
+    return str(
+        [{key: scalar for key, scalar in vars(child).items() if isinstance(scalar, kinds)} for child in part.modules()]
+    )
 
 
 def _joined(lines: list[tuple[str, str]], module: nn.Module) -> list[tuple[str, str]]:
@@ -179,8 +181,8 @@ def _joined(lines: list[tuple[str, str]], module: nn.Module) -> list[tuple[str, 
     texts: dict[str, tuple[str, ...]] = {}
     for name, text in lines:
         texts[name] = (*texts.get(name, ()), text)
-    return [(name, text) for name, found in patterns(texts, module).items() for text in found]
+    return [(name, text) for name, texts_of_pattern in patterns(texts, module).items() for text in texts_of_pattern]
 
 
 def _within(name: str, group: Group) -> bool:
-    return any(one.rpartition(".")[0] == name for one in group.first)
+    return any(layer.rpartition(".")[0] == name for layer in group.first)

@@ -35,21 +35,21 @@ def with_norms(module: nn.Module, styles: dict[str, Any], site: AxisContext) -> 
             expected="an nn.ModuleList or nn.Sequential of blocks, or their names.",
             fix='ParallelPlan(blocks=["blocks.*"], tensor={…})',
         )
-    found = dict(styles)
+    extended = dict(styles)
     for block, part in blocks.items():
         for key, child in part.named_modules(prefix=block):
-            own = list(child.named_parameters(recurse=False))
-            if not own or key in styles:
+            parameters = list(child.named_parameters(recurse=False))
+            if not parameters or key in styles:
                 continue
-            if any(True for _ in child.children()) or any(parameter.ndim > 1 for _, parameter in own):
+            if any(True for _ in child.children()) or any(parameter.ndim > 1 for _, parameter in parameters):
                 raise MisconfigurationException(
                     f"sequence_parallel=True, but {key} ({type(child).__name__}) is not in the tensor plan: it would "
                     "see a part of the tokens only.",
                     expected="every layer of the blocks in the plan, except norms.",
                     fix=f'{{"{key}": "colwise"}} or {{"{key}": "rowwise"}}, or sequence_parallel=False.',
                 )
-            found[key] = "sequence"
-    return found
+            extended[key] = "sequence"
+    return extended
 
 
 def split_tokens(mesh: DeviceMesh, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -114,11 +114,11 @@ class Tensor(Axis):
         plan = self.plan if self.plan is not None else site.plan.tensor
         rows, columns = (self.size, 1) if self.mode == "1d" else planes.dims_of(self.size, self.dims)
         self._splits_scores = site.plan.loss_parallel if self.loss_parallel is None else self.loss_parallel
-        given = resolved(module, plan)
-        if any(style != "replicate" for style in given.values()):
-            self._styles = given
+        styles = resolved(module, plan)
+        if any(style != "replicate" for style in styles.values()):
+            self._styles = styles
         else:
-            self._proposal = proposed(module, rows, given, columns)
+            self._proposal = proposed(module, rows, styles, columns)
             self._styles = dict(self._proposal.styles)
             if not self._styles:
                 raise no_plan(module, self.size, self._proposal.left)
@@ -164,8 +164,8 @@ class Tensor(Axis):
                     planes.split(here[name], style, self._planes)
                     continue
                 within = self.sequence_parallel and any(name.startswith(f"{block}.") for block in blocks)
-                made = style if isinstance(style, ParallelStyle) else self._style(here[name], style, within)
-                parallelize_module(here[name], mesh, made, src_data_rank=None)
+                parallel_style = style if isinstance(style, ParallelStyle) else self._style(here[name], style, within)
+                parallelize_module(here[name], mesh, parallel_style, src_data_rank=None)
         for (first, key), *others in ties:
             for part, other in others:
                 part.register_parameter(other, getattr(first, key))
@@ -183,8 +183,8 @@ class Tensor(Axis):
         if self.sequence_parallel:
             here[blocks[0]].register_forward_pre_hook(partial(split_tokens, mesh), with_kwargs=True)
             here[blocks[-1]].register_forward_hook(partial(join_tokens, mesh))
-        for one in verified:
-            one.watch()
+        for first_forward in verified:
+            first_forward.watch()
 
     def _verified(self, here: dict[str, nn.Module], blocks: list[str], dtype: torch.dtype | None) -> list[FirstForward]:
         """Return the checks of an automatic plan, one for each block, or other module, with split layers."""
@@ -201,8 +201,8 @@ class Tensor(Axis):
         ]
 
     def _refuse_with_planes(self) -> None:
-        for name, given in {"sequence_parallel": self.sequence_parallel, "loss_parallel": self._splits_scores}.items():
-            if given:
+        for name, value in {"sequence_parallel": self.sequence_parallel, "loss_parallel": self._splits_scores}.items():
+            if value:
                 raise MisconfigurationException(
                     f"Tensor(mode='2d', {name}=True): activations between layers are full with mode='2d'.",
                     expected="one of the two.",
@@ -262,7 +262,7 @@ class Tensor(Axis):
         }
         if not whole:
             return
-        parts = [one.to_local() if isinstance(one, DTensor) else one for one in whole.values()]
+        parts = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in whole.values()]
         mine = torch.stack([torch.stack([part.float().norm(), part.float().sum()]) for part in parts])
         mine = mine.to(self._mesh.device_type)
         gathered_here = [torch.empty_like(mine) for _ in range(self.size)]
@@ -302,13 +302,13 @@ def _gives_scores(module: nn.Module, name: str, style: Any) -> bool:
 def _check_ties(module: nn.Module, styles: Mapping[str, Any]) -> None:
     names = {part: name for name, part in module.named_modules()}
     for tied in tied_parameters(module):
-        given = {names[part]: styles.get(names[part], "replicate") for part, _ in tied}
-        if len({style if isinstance(style, str) else id(style) for style in given.values()}) > 1:
-            shown = " and ".join(f"{name}: {style!r}" for name, style in given.items())
+        by_layer = {names[part]: styles.get(names[part], "replicate") for part, _ in tied}
+        if len({style if isinstance(style, str) else id(style) for style in by_layer.values()}) > 1:
+            shown = " and ".join(f"{name}: {style!r}" for name, style in by_layer.items())
             raise MisconfigurationException(
-                f"{' and '.join(given)} share one parameter, but the tensor plan splits them differently ({shown}).",
+                f"{' and '.join(by_layer)} share one parameter, but the tensor plan splits them differently ({shown}).",
                 expected="the same for all of them.",
-                fix="{" + ", ".join(f'"{name}": "vocab"' for name in given) + "}",
+                fix="{" + ", ".join(f'"{name}": "vocab"' for name in by_layer) + "}",
             )
 
 

@@ -22,7 +22,7 @@ def resolved(module: nn.Module, plan: Mapping[str, Any]) -> dict[str, Any]:
         MisconfigurationException: A pattern matches nothing.
         UnknownNameError: A style that is no style.
     """
-    found: dict[str, Any] = {}
+    styles: dict[str, Any] = {}
     for pattern, style in plan.items():
         if isinstance(style, str) and style not in STYLES:
             raise UnknownNameError("style of the tensor axis", style, STYLES, fix="or a torch ParallelStyle.")
@@ -32,8 +32,8 @@ def resolved(module: nn.Module, plan: Mapping[str, Any]) -> dict[str, Any]:
                 expected=f"one of {', '.join(map(repr, STYLES))}, or a style of torch.distributed.tensor.parallel.",
                 fix=f'{{{pattern!r}: "colwise"}}',
             )
-        found.update(dict.fromkeys(matching(module, [pattern], "parallel_plan(): tensor"), style))
-    return found
+        styles.update(dict.fromkeys(matching(module, [pattern], "parallel_plan(): tensor"), style))
+    return styles
 
 
 def check_styles(module: nn.Module, styles: Mapping[str, Any], size: int, blocks: Iterable[str] = ()) -> None:
@@ -49,22 +49,24 @@ def check_styles(module: nn.Module, styles: Mapping[str, Any], size: int, blocks
             dimension = _dimension(part, style)
             width = _width(part, style)
             if width % size:
-                what = f"{name} ({type(part).__name__}, {dimension}={width}) cannot be split {style} over tensor={size}"
-                raise _uneven(what, width, size, f"{dimension}={-(-width // size) * size}")
+                problem = (
+                    f"{name} ({type(part).__name__}, {dimension}={width}) cannot be split {style} over tensor={size}"
+                )
+                raise _uneven(problem, width, size, f"{dimension}={-(-width // size) * size}")
         if style == "colwise":
             _refuse_fused(name, part)
     _check_partners(module, styles, list(blocks))
     for name, key, count in head_counts(module, styles):
         if count % size:
-            what = f"{name or type(module).__name__} has {key}={count}, which tensor={size} cannot split"
-            raise _uneven(what, count, size, "another number of heads")
+            problem = f"{name or type(module).__name__} has {key}={count}, which tensor={size} cannot split"
+            raise _uneven(problem, count, size, "another number of heads")
 
 
 def no_plan(module: nn.Module, size: int, left: Mapping[str, str]) -> MisconfigurationException:
     """Return the error that shows the plan to write for this very module; `left` has the reasons by layer."""
-    what = f"tensor={size}: nothing in {type(module).__name__} can surely be split without a plan."
+    problem = f"tensor={size}: nothing in {type(module).__name__} can surely be split without a plan."
     for names, reason in by_reason(left, module)[:4]:
-        what += f" {names}: {reason}."
+        problem += f" {names}: {reason}."
     plan = transformer_plan(module)
     if not plan:
         linear = {name: "colwise" for name, part in module.named_modules() if isinstance(part, nn.Linear)}
@@ -72,11 +74,11 @@ def no_plan(module: nn.Module, size: int, left: Mapping[str, str]) -> Misconfigu
         plan = {name: ("colwise", "rowwise")[index % 2] for index, name in enumerate(some)}
     if not plan:
         return MisconfigurationException(
-            f"{what} It has no Linear layer.", expected="Linear layers in pairs.", fix="MeshStrategy(shard=-1)"
+            f"{problem} It has no Linear layer.", expected="Linear layers in pairs.", fix="MeshStrategy(shard=-1)"
         )
     lines = ",\n            ".join(f'"{name}": "{style}"' for name, style in plan.items())
     return MisconfigurationException(
-        what,
+        problem,
         expected="a plan: layers whose outputs are split (colwise), each followed by one that takes them (rowwise).",
         fix=f"for instance, in {type(module).__name__}:\n"
         f"    def parallel_plan(self):\n        return ParallelPlan(tensor={{\n            {lines},\n        }})",
@@ -107,10 +109,10 @@ def _refuse_fused(name: str, part: nn.Module) -> None:
 
 
 def _check_partners(module: nn.Module, styles: Mapping[str, Any], blocks: list[str]) -> None:
-    own = [name for name, style in styles.items() if not isinstance(style, str)]
+    custom = [name for name, style in styles.items() if not isinstance(style, str)]
     for style, other in (("colwise", "rowwise"), ("rowwise", "colwise")):
-        partners = [name for name, given in styles.items() if given == other] + own
-        for name in [name for name, given in styles.items() if given == style]:
+        partners = [name for name, partner_style in styles.items() if partner_style == other] + custom
+        for name in [name for name, name_style in styles.items() if name_style == style]:
             within = max((block for block in blocks if name.startswith(f"{block}.")), key=len, default="")
             near = f"{within}." if within else ""
             if any(partner.startswith(near) for partner in partners):
@@ -126,10 +128,10 @@ def _check_partners(module: nn.Module, styles: Mapping[str, Any], blocks: list[s
             )
 
 
-def _uneven(what: str, number: int, size: int, other: str) -> MisconfigurationException:
-    divisors = [one for one in range(1, min(number, 64) + 1) if number % one == 0]
+def _uneven(problem: str, number: int, size: int, other: str) -> MisconfigurationException:
+    divisors = [divisor for divisor in range(1, min(number, 64) + 1) if number % divisor == 0]
     return MisconfigurationException(
-        f"{what}: {number} / {size} is no whole number.",
+        f"{problem}: {number} / {size} is no whole number.",
         expected=f"a size that divides {number}: {', '.join(map(str, divisors))}.",
         fix=f"MeshStrategy(tensor={max(divisor for divisor in divisors if divisor <= size)}), or {other}.",
     )

@@ -68,15 +68,15 @@ def trace(part: nn.Module, within: str = "") -> Traced | None:
     try:
         root = structure_of(part).eval()  # a copy, because a forward may keep values in attributes
         parameters = inspect.signature(root.forward).parameters.values()
-        given = {
+        leaves = {
             parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
         }
-        graph = _Tracer().trace(root, given or None)
+        graph = _Tracer().trace(root, leaves or None)
     except Exception:  # noqa: BLE001  a forward is any code; if it cannot be traced, its children are
         return None
-    found = _Analysis(graph, root, within).result()
+    analysis = _Analysis(graph, root, within).result()
     drop_tensors(root)  # a graph and its tracer hold each other, and would hold unsplit parameters
-    return found
+    return analysis
 
 
 class _Tracer(fx.Tracer):
@@ -136,7 +136,7 @@ class _Analysis:
         second: set[fx.Node] = set()
         for near in (True, False):
             for node, ends in self._ends.items():
-                owners = {str(one.target).rpartition(".")[0] for one in (node, *ends)}
+                owners = {str(member.target).rpartition(".")[0] for member in (node, *ends)}
                 if node not in second and not ends & first and (len(owners) == 1 or not near):
                     first.add(node)
                     second |= ends
@@ -147,22 +147,22 @@ class _Analysis:
 
     def _joined(self) -> list[list[fx.Node]]:
         """Return the first layers, together those that share a second one."""
-        found: list[list[fx.Node]] = []
+        joined: list[list[fx.Node]] = []
         for node, ends in self._ends.items():
-            same = [firsts for firsts in found if any(ends & self._ends[one] for one in firsts)]
-            found = [firsts for firsts in found if firsts not in same]
-            found.append([*(one for firsts in same for one in firsts), node])
-        return found
+            same = [firsts for firsts in joined if any(ends & self._ends[first] for first in firsts)]
+            joined = [firsts for firsts in joined if firsts not in same]
+            joined.append([*(first for firsts in same for first in firsts), node])
+        return joined
 
     def _group(self, firsts: list[fx.Node]) -> Group | None:
-        ends = set().union(*(self._ends[one] for one in firsts))
-        between = set().union(*(self._between[one] for one in firsts))
+        ends = set().union(*(self._ends[first] for first in firsts))
+        between = set().union(*(self._between[first] for first in firsts))
         seconds = [node for node in self._linear if node in ends]
         strangers = [node for node in self._sources([*seconds, *between]) if node not in firsts and node not in between]
         for node in strangers:
             if self._is_linear(node):
-                for one in (*firsts, *seconds):
-                    self._left[self._name(one)] = f"{self._name(node)} is used together with it"
+                for member in (*firsts, *seconds):
+                    self._left[self._name(member)] = f"{self._name(node)} is used together with it"
                 return None
         widths = {self._modules[str(node.target)].out_features for node in firsts}
         widths |= {self._modules[str(node.target)].in_features for node in seconds}

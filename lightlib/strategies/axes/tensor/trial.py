@@ -58,14 +58,14 @@ def _differs(
         setattr(part.get_submodule(name), key, count // size)
     for rank in range(size):
         try:
-            one = _Run(part, group, {**values, **_shards(group, values, rank, size)}, x, full.sums)
+            sharded = _Run(part, group, {**values, **_shards(group, values, rank, size)}, x, full.sums)
         except Exception as error:  # noqa: BLE001  likewise
             return f"a trial with the shard of one process failed: {_short(error)}"
         for name in group.second:
-            wanted = [given.chunk(size, -1)[rank] for given in full.inputs[name]]
-            if not _same(wanted, one.inputs[name]):
+            expected = [tensor.chunk(size, -1)[rank] for tensor in full.inputs[name]]
+            if not _same(expected, sharded.inputs[name]):
                 return f"in a trial, the shards of the inputs of {name} were not those of the full layers"
-        if not _same(full.outputs, one.outputs):
+        if not _same(full.outputs, sharded.outputs):
             return "in a trial, shards gave other results than the full layers"
     return ""
 
@@ -112,19 +112,19 @@ def _random_values(part: nn.Module) -> dict[str, Tensor]:
 
 
 def _shards(group: Group, values: dict[str, Tensor], rank: int, size: int) -> dict[str, Tensor]:
-    found = {f"{name}.weight": values[f"{name}.weight"].chunk(size, 0)[rank] for name in group.first}
-    found |= {key: values[key].chunk(size, 0)[rank] for name in group.first if (key := f"{name}.bias") in values}
-    return found | {f"{name}.weight": values[f"{name}.weight"].chunk(size, 1)[rank] for name in group.second}
+    shards = {f"{name}.weight": values[f"{name}.weight"].chunk(size, 0)[rank] for name in group.first}
+    shards |= {key: values[key].chunk(size, 0)[rank] for name in group.first if (key := f"{name}.bias") in values}
+    return shards | {f"{name}.weight": values[f"{name}.weight"].chunk(size, 1)[rank] for name in group.second}
 
 
-def _same(wanted: Sequence[Tensor], found: Sequence[Tensor]) -> bool:
-    if len(wanted) != len(found):
+def _same(expected: Sequence[Tensor], received: Sequence[Tensor]) -> bool:
+    if len(expected) != len(received):
         return False
-    for one, other in zip(wanted, found, strict=True):
-        if one.shape != other.shape or one.dtype != other.dtype:
+    for tensor, other in zip(expected, received, strict=True):
+        if tensor.shape != other.shape or tensor.dtype != other.dtype:
             return False
-        scale = float(one.abs().max()) if one.numel() else 0.0
-        if not torch.allclose(one, other, rtol=0.0, atol=_TOLERANCE * max(scale, 1e-3)):
+        scale = float(tensor.abs().max()) if tensor.numel() else 0.0
+        if not torch.allclose(tensor, other, rtol=0.0, atol=_TOLERANCE * max(scale, 1e-3)):
             return False
     return True
 

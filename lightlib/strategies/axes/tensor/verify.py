@@ -70,7 +70,7 @@ class FirstForward:
                 self._handles.append(self._unit.get_submodule(name).register_forward_pre_hook(guard))
 
     def _refuse_alone(self, layer: str, *_: Any) -> None:
-        full = ".".join(one for one in (self._name, layer) if one)
+        full = ".".join(word for word in (self._name, layer) if word)
         raise MisconfigurationException(
             f"{full} is split over the tensor axis, as traced in the forward of {self._called()}, but it was called "
             "without it, where its outputs are only a shard.",
@@ -83,48 +83,48 @@ class FirstForward:
             handle.remove()
         values = {name: self._cast(_full(value.detach())) for name, value in self._unit.named_parameters()}
         buffers = {name: value.detach().clone() for name, value in self._unit.named_buffers()}
-        found, wanted = _Outputs(), _Outputs()
+        outputs, expected = _Outputs(), _Outputs()
         with torch.no_grad(), _evaluated(self._unit), _kept(self._unit):
-            given, named = _copied((args, kwargs))
-            with _same_random_numbers(args), found.of(self._unit, self._parts):
+            arguments, named = _copied((args, kwargs))
+            with _same_random_numbers(args), outputs.of(self._unit, self._parts):
                 try:
-                    found.add("", self._forward(*given, **named))
+                    outputs.add("", self._forward(*arguments, **named))
                 except Exception as error:
                     raise self._failed(next(iter(self._parts)), f"{type(error).__name__}: {error}") from error
-            given, named = self._cast(_copied((self._joined(args), kwargs)))
-            with _same_random_numbers(args), wanted.of(self._copy.eval(), self._parts):
-                wanted.add("", functional_call(self._copy, {**values, **buffers}, given, named))
-        for part in [*(one for one in self._parts if one), ""]:
-            self._compare(part, found.by_part.get(part, []), wanted.by_part.get(part, []))
+            arguments, named = self._cast(_copied((self._joined(args), kwargs)))
+            with _same_random_numbers(args), expected.of(self._copy.eval(), self._parts):
+                expected.add("", functional_call(self._copy, {**values, **buffers}, arguments, named))
+        for part in [*(part_name for part_name in self._parts if part_name), ""]:
+            self._compare(part, outputs.by_part.get(part, []), expected.by_part.get(part, []))
         self._handles.clear()
         del self._copy
 
-    def _compare(self, part: str, found: list[Tensor], wanted: list[Tensor]) -> None:
+    def _compare(self, part: str, outputs: list[Tensor], expected: list[Tensor]) -> None:
         if self._tokens is not None:
-            wanted = [self._shard(one, like) for one, like in zip(wanted, found, strict=False)]
-        if [one.shape for one in found] != [one.shape for one in wanted]:
-            raise self._failed(part, f"shapes {_shapes(found)} in place of {_shapes(wanted)}")
-        for one, other in zip(found, wanted, strict=True):
-            if not one.is_floating_point():
-                if not torch.equal(one, other):
-                    raise self._failed(part, f"different values of {one.dtype}")
+            expected = [self._shard(tensor, like) for tensor, like in zip(expected, outputs, strict=False)]
+        if [tensor.shape for tensor in outputs] != [tensor.shape for tensor in expected]:
+            raise self._failed(part, f"shapes {_shapes(outputs)} in place of {_shapes(expected)}")
+        for tensor, other in zip(outputs, expected, strict=True):
+            if not tensor.is_floating_point():
+                if not torch.equal(tensor, other):
+                    raise self._failed(part, f"different values of {tensor.dtype}")
                 continue
-            tolerance = max(TOLERANCES.get(dtype, 1e-4) for dtype in (one.dtype, _computed_in(one)))
+            tolerance = max(TOLERANCES.get(dtype, 1e-4) for dtype in (tensor.dtype, _computed_in(tensor)))
             scale = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0
-            if torch.allclose(one, other, rtol=0.0, atol=tolerance * scale, equal_nan=True):
+            if torch.allclose(tensor, other, rtol=0.0, atol=tolerance * scale, equal_nan=True):
                 continue
-            difference = float((one.double() - other.double()).abs().max())
+            difference = float((tensor.double() - other.double()).abs().max())
             raise self._failed(
                 part, f"a difference of {difference:.2g}, more than {tolerance:g} of the largest output ({scale:.2g})"
             )
 
-    def _failed(self, part: str, what: str) -> MisconfigurationException:
+    def _failed(self, part: str, difference: str) -> MisconfigurationException:
         parts = [part] if part in self._parts else list(self._parts)
-        layers = [".".join(filter(None, (self._name, one, layer))) for one in parts for layer in self._parts[one]]
+        layers = [".".join(filter(None, (self._name, part, layer))) for part in parts for layer in self._parts[part]]
         named = ".".join(filter(None, (self._name, part))) or type(self._unit).__name__
         quoted = ", ".join(f'"{layer}": "replicate"' for layer in layers[:6])
         return MisconfigurationException(
-            f"Split over the tensor axis, {named} does not compute what it computes in full: {what}. The layers "
+            f"Split over the tensor axis, {named} does not compute what it computes in full: {difference}. The layers "
             f"{', '.join(layers)} were split without a plan. Nothing has been trained yet.",
             expected="the same outputs, up to the order of additions.",
             fix=f"keep them in full: ParallelPlan(tensor={{{quoted}}}); or write a plan of all layers.",
@@ -142,9 +142,9 @@ class FirstForward:
             return args
         return (gathered(args[0], _TOKENS, self._tokens.get_group()), *args[1:])
 
-    def _shard(self, one: Tensor, like: Tensor) -> Tensor:
+    def _shard(self, tensor: Tensor, like: Tensor) -> Tensor:
         assert self._tokens is not None
-        return one if one.shape == like.shape else shard_of(one, _TOKENS, self._tokens.get_group())
+        return tensor if tensor.shape == like.shape else shard_of(tensor, _TOKENS, self._tokens.get_group())
 
 
 def _computed_in(tensor: Tensor) -> torch.dtype:
@@ -161,7 +161,7 @@ class _Outputs:
 
     def add(self, part: str, output: Any) -> None:
         """Keep the tensors of one call."""
-        self.by_part.setdefault(part, []).extend(_full(one).detach().clone() for one in tensors_in(output))
+        self.by_part.setdefault(part, []).extend(_full(tensor).detach().clone() for tensor in tensors_in(output))
 
     @contextmanager
     def of(self, unit: nn.Module, parts: Mapping[str, Any]) -> Iterator[None]:
@@ -203,7 +203,7 @@ def _kept(unit: nn.Module) -> Iterator[None]:
 @contextmanager
 def _same_random_numbers(args: Any) -> Iterator[None]:
     """Draw the numbers that come next, and then again."""
-    devices = {one.device for one in tensors_in(args) if one.device.type != "cpu"}
+    devices = {tensor.device for tensor in tensors_in(args) if tensor.device.type != "cpu"}
     kind = next(iter(devices)).type if devices else "cuda"
     with torch.random.fork_rng([device.index for device in devices], device_type=kind):
         yield
