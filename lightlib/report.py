@@ -269,7 +269,7 @@ def described(instance: object, **more: Any) -> str:
     attributes = {name: value for name, value in getattr(instance, "__dict__", {}).items() if name not in more}
     values = {**attributes, **{name: value for name, value in more.items() if value is not None}}
     words = [
-        f"{name}={_word(MASK if is_secret(name, values[name]) else values[name])}"
+        f"{name}={_short_repr(MASK if is_secret(name, values[name]) else values[name])}"
         for name, parameter in parameters.items()
         if name in values and not _is_default(values[name], parameter.default, exactly=name in more)
     ]
@@ -284,7 +284,7 @@ def _is_default(value: Any, default: Any, exactly: bool) -> bool:
         return False
 
 
-def _word(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     try:
         text = " ".join(repr(value).split())
     except Exception:  # noqa: BLE001  a repr must not fail

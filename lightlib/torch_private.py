@@ -439,7 +439,7 @@ def meshes_outside_of_fake() -> Iterator[None]:
                 schedules,
                 "_batch_p2p",
                 lambda tensor, *more, **options: [
-                    _Held(*message)
+                    _SentTensor(*message)
                     for message in zip(send(tensor, *more, **options), [each.tensor for each in tensor], strict=True)
                 ],
             )
@@ -447,7 +447,7 @@ def meshes_outside_of_fake() -> Iterator[None]:
         yield
 
 
-class _Held:
+class _SentTensor:
     """A message that keeps its tensor until the schedule has waited for it, as those of a real group do."""
 
     def __init__(self, work: Any, tensor: Tensor) -> None:

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from lightlib_lightning import missing
-from lightlib_lightning.finder import ABSENT, CompatModule, found, is_package
+from lightlib_lightning.finder import ABSENT, CompatModule, is_package, served_or_absent
 from lightlib_lightning.objects import names
 
 __all__ = ["attribute", "find_spec", "lightning_path"]
@@ -81,7 +81,7 @@ def attribute(module: str, name: str) -> Any:
         AttributeError: The same, for any other use: programs ask whether there is one, so this costs little.
     """
     path = lightning_path(module)
-    value = ABSENT if path is None else found(path, module, name)
+    value = ABSENT if path is None else served_or_absent(path, module, name)
     if value is not ABSENT:
         return value
     if path is not None and missing.is_imported():

@@ -15,7 +15,17 @@ from typing import Any
 from lightlib_lightning import absent, missing, objects
 from lightlib_lightning.objects import names
 
-__all__ = ["ABSENT", "ROOTS", "CompatModule", "Finder", "canonical", "found", "is_package", "names", "served"]
+__all__ = [
+    "ABSENT",
+    "ROOTS",
+    "CompatModule",
+    "Finder",
+    "canonical",
+    "is_package",
+    "names",
+    "served",
+    "served_or_absent",
+]
 
 # Packages by which Lightning's modules are imported; a module below any of them is the one below `lightning`.
 ROOTS = {"lightning": "", "pytorch_lightning": "pytorch", "lightning_fabric": "fabric"}
@@ -75,13 +85,13 @@ def served(path: str, module: str, name: str) -> Any:
     Raises:
         AttributeError: Lightning's module has no such name.
     """
-    value = found(path, module, name)
+    value = served_or_absent(path, module, name)
     if value is ABSENT:
         raise missing.error(module, name, path, names()[path].split())
     return value
 
 
-def found(path: str, module: str, name: str) -> Any:
+def served_or_absent(path: str, module: str, name: str) -> Any:
     """Return the same, `ABSENT` if Lightning's module has no such name."""
     target = objects.provided(path, name)
     if target is not None:

@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("lightlib", "lightlib_lightning")
 LIBRARIES = ("lightlib", "lightlib_lightning", "lightning", "lightning_fabric", "pytorch_lightning")
 MODULES = ("Module", "LightningModule", "BoringModel", "DemoModel")
+# Names of variables in place of the noun of the value.
+VAGUE = {"found", "given", "held", "known", "made", "mine", "one", "own", "seen", "theirs", "wanted", "what"}
 
 
 class SmallModule(NamedTuple):
@@ -142,6 +144,18 @@ def questions(pattern: str) -> int:
     return sum(len(re.findall(pattern, path.read_text("utf-8"))) for path in (ROOT / "lightlib").rglob("*.py"))
 
 
+def vague_names() -> int:
+    """Return how often both packages assign to a variable, or declare a parameter, with a name of `VAGUE`."""
+    count = 0
+    for path in files_of(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Name):
+                count += node.id in VAGUE and isinstance(node.ctx, ast.Store)
+            elif isinstance(node, ast.arg):
+                count += node.arg in VAGUE
+    return count
+
+
 def classes_above(place: str) -> int:
     """Return how many classes of the two packages are above a class: ``"module:Class"``."""
     module, _, name = place.partition(":")
@@ -170,6 +184,7 @@ def table() -> list[tuple[str, int, int]]:
         ("classes above Trainer", classes_above("lightlib:Trainer"), 0),
         ("classes above Fabric", classes_above("lightlib:Fabric"), 0),
         ("classes above the deepest strategy", deepest_strategy(), 5),
+        ("variables and parameters with a vague name", vague_names(), 1_800),
         ("lines of docs/architecture.md", len((ROOT / "docs/architecture.md").read_text("utf-8").splitlines()), 250),
         ("small modules in tests outside of compat", len(small), 259),
         ("their lines", sum(one.num_lines for one in small), 2_795),

@@ -87,7 +87,7 @@ class Accelerator(ABC):
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current one of this process, before anything is put on it."""
 
-    def _refuse_others(self, device: torch.device, kind: str) -> None:
+    def _refuse_other_types(self, device: torch.device, kind: str) -> None:
         """Raise for a device of another type; a subclass may have another name than its device's type."""
         if device.type != kind:
             raise MisconfigurationException(

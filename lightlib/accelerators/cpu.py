@@ -46,7 +46,7 @@ class CPUAccelerator(Accelerator):
 
     def setup_device(self, device: torch.device) -> None:
         """Refuse a device that is not the CPU."""
-        self._refuse_others(device, "cpu")
+        self._refuse_other_types(device, "cpu")
 
     def get_device_stats(self, device: torch.device) -> dict[str, Any]:
         """Return how busy the machine is, in percent: memory, processors, swap. Needs the package psutil."""

@@ -83,7 +83,7 @@ class CUDAAccelerator(Accelerator):
 
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current GPU of this process."""
-        self._refuse_others(device, "cuda")
+        self._refuse_other_types(device, "cuda")
         torch.cuda.set_device(device)
 
     def teardown(self) -> None:

@@ -21,14 +21,14 @@ def of(device: torch.device) -> Accelerator:
         >>> of(torch.device("cpu")).name(), of(torch.device("meta")).has_streams
         ('cpu', False)
     """
-    return _cache.get(device.type) or known(device.type) or _Unknown(device.type)
+    return _cache.get(device.type) or by_device_type(device.type) or _Unknown(device.type)
 
 
-def known(kind: str) -> Accelerator | None:
+def by_device_type(kind: str) -> Accelerator | None:
     """Return the accelerator of a type of device, built in or of an installed package; None when none knows it."""
     if kind not in _cache:
         built_in = kind in registry.BUILT_IN["accelerators"]
-        every = map(made, [kind] if built_in else registry.names("accelerators"))
+        every = map(new_accelerator, [kind] if built_in else registry.names("accelerators"))
         match = next(
             (accelerator for accelerator in every if (accelerator.device_type or accelerator.name()) == kind), None
         )
@@ -40,11 +40,11 @@ def known(kind: str) -> Accelerator | None:
 
 def by_priority() -> list[Accelerator]:
     """Return all accelerators, also those of installed packages, in the order in which ``"auto"`` tries them."""
-    accelerators = [made(name) for name in registry.names("accelerators")]
+    accelerators = [new_accelerator(name) for name in registry.names("accelerators")]
     return sorted(accelerators, key=lambda accelerator: -accelerator.priority)
 
 
-def made(name: str) -> Accelerator:
+def new_accelerator(name: str) -> Accelerator:
     """Return a new accelerator by its name in the registry."""
     accelerator = registry.get("accelerators", name)()
     if not isinstance(accelerator, Accelerator):

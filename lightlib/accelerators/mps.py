@@ -63,7 +63,7 @@ class MPSAccelerator(Accelerator):
 
     def setup_device(self, device: torch.device) -> None:
         """Refuse a device that is not ``mps``; there is only one."""
-        self._refuse_others(device, "mps")
+        self._refuse_other_types(device, "mps")
 
     def teardown(self) -> None:
         """Give the memory that torch keeps in reserve back to the system."""

@@ -8,7 +8,7 @@ import torch
 
 from lightlib import registry
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.accelerators.lookup import by_priority, made
+from lightlib.accelerators.lookup import by_priority, new_accelerator
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, owner
 from lightlib.report import info
 
@@ -77,7 +77,7 @@ def _accelerator(accelerator: object) -> Accelerator:
         return _gpu()
     if accelerator not in registry.names("accelerators"):
         raise _unknown(accelerator)
-    return made(accelerator)
+    return new_accelerator(accelerator)
 
 
 def _gpus() -> list[Accelerator]:

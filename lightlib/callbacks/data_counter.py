@@ -151,7 +151,7 @@ class DataCounter(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the numbers at the last exchange, those since then on this process, and when the next one is due."""
-        sums, most = self._own()
+        sums, most = self._local_sums()
         numbers = {"seen": dict(self._seen), "carried": sums, "most": most}
         return {**numbers, "before": self._before, "now": self._now, "next": self._next, "step": self._step}
 
@@ -183,7 +183,7 @@ class DataCounter(Callback):
             )
         return number or 0
 
-    def _own(self) -> tuple[dict[str, int], dict[str, int]]:
+    def _local_sums(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return the sums since the last exchange on this process, and the largest numbers of a batch."""
         columns = zip(*self._recent, strict=True) if self._recent else ((), ())
         numbers = {unit: [int(value) for value in column] for unit, column in zip(_COUNTED, columns, strict=True)}
@@ -191,7 +191,7 @@ class DataCounter(Callback):
         return sums, {unit: max([self._most[unit], *numbers[unit]]) for unit in _COUNTED}
 
     def _of_all(self, trainer: Trainer) -> tuple[dict[str, int], dict[str, int]]:
-        sums, most = self._own()
+        sums, most = self._local_sums()
         strategy = trainer.strategy
         if strategy.world_size == 1:
             return sums, most

@@ -141,7 +141,7 @@ def complete(
         wrong = [name for name in wrong if tensors[name][-1] not in read]
     missing = sorted(set(tensors) - there) if strict else []
     if wrong or missing:
-        raise _not_those(wrong, missing, source)
+        raise _wrong_weights(wrong, missing, source)
     filled = {**dict.fromkeys(there), **state}  # those of another stage of a pipeline are not read here
     for key in ("state_dict", TRAINED, AVERAGED):
         if key in content:
@@ -224,7 +224,7 @@ def _why_kept(kept: Sequence[str], source: str | None, owner: str) -> str:
     )
 
 
-def _not_those(wrong: Sequence[str], missing: Sequence[str], source: str | None) -> CheckpointError:
+def _wrong_weights(wrong: Sequence[str], missing: Sequence[str], source: str | None) -> CheckpointError:
     parts = [f"the module builds other values of {few(wrong)}"] if wrong else []
     parts += [f"the module has no {few(missing)}"] if missing else []
     looked = f", and {source!r} does not hold them either" if wrong and source is not None else ""

@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from lightlib.command.train import run  # optional: torch, only for those commands
 
             return run(words)
-        return _other(command, words[words.index(command) + 1 :])
+        return _run_command(command, words[words.index(command) + 1 :])
     except LightlibError as error:
         if _in_code_of_users(error) or _is_one_of_several():
             raise
@@ -166,7 +166,7 @@ def _refuse_absent(command: str, instead: str) -> NoReturn:
     raise LightlibError(f"There is no command `{command}`.", expected="a command that `--help` lists.", fix=instead)
 
 
-def _other(command: str, words: Sequence[str]) -> int:
+def _run_command(command: str, words: Sequence[str]) -> int:
     module: Any = importlib.import_module(commands()[command])
     if words and words[0] in getattr(module, "INSTEAD", ()):
         _refuse_absent(f"lightlib {command} {words[0]}", module.INSTEAD[words[0]])
@@ -203,20 +203,20 @@ class _Parser(argparse.ArgumentParser):
         wrong = re.match(r"unrecognized arguments: (\S+)|argument .*?: invalid choice: '(.*?)'", message)
         problem = f"{self.prog}: {message.partition(' (choose from')[0]}."
         raise LightlibError(
-            problem + (nearest(wrong[1] or wrong[2], _known(self)) if wrong else ""),
+            problem + (nearest(wrong[1] or wrong[2], _vocabulary(self)) if wrong else ""),
             expected=f"what `{self.prog} --help` lists.",
             fix=f"{self.prog} --help",
         )
 
 
-def _known(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _vocabulary(parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the options, choices and commands of a parser and of those below it."""
     for action in parser._actions:  # noqa: SLF001  argparse has no public access
         yield from action.option_strings
         yield from map(str, action.choices or ())
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for below in action.choices.values():
-                yield from _known(below)
+                yield from _vocabulary(below)
 
 
 def _is_one_of_several() -> bool:

@@ -21,7 +21,7 @@ TAKEN_BY_TRAINER = {
 }
 
 
-def words_with_class_paths(arguments: Iterable[str], named: Mapping[str, str]) -> Iterator[str]:
+def arguments_with_class_paths(arguments: Iterable[str], named: Mapping[str, str]) -> Iterator[str]:
     """Yield the words of a command line, with class paths as in :func:`with_class_paths`."""
     group: str | None = None
     by_name = is_plugin = False

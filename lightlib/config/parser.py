@@ -13,7 +13,7 @@ from jsonargparse import Namespace, class_from_function  # type: ignore[attr-def
 from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
-from lightlib.config.class_paths import TAKEN_BY_TRAINER, with_class_paths, words_with_class_paths
+from lightlib.config.class_paths import TAKEN_BY_TRAINER, arguments_with_class_paths, with_class_paths
 from lightlib.config.compatible import CompatibleParser
 from lightlib.config.errors.explain import explain
 from lightlib.config.errors.invocation import Invocation, plain
@@ -188,7 +188,7 @@ class LightningArgumentParser(CompatibleParser):
         words: Any = list(sys.argv[1:] if args is None else args)
         call = super().parse_args
         return self._checked(
-            lambda: self._complete(call(list(words_with_class_paths(words, self.named)), *rest, **kwargs))
+            lambda: self._complete(call(list(arguments_with_class_paths(words, self.named)), *rest, **kwargs))
         )
 
     def parse_object(self, obj: Any, *rest: Any, **kwargs: Any) -> Any:

@@ -69,15 +69,15 @@ class Attachment:
         Optimizers and hooks hold the parameters, which stay the same objects.
         """
         for parameter, data, grad, grad_data in self._parameters:
-            if _is_elsewhere(parameter.data, data):
+            if _has_moved(parameter.data, data):
                 self._copy(parameter.data, data)
                 parameter.data = data
-            if grad is not None and grad_data is not None and _is_elsewhere(grad.data, grad_data):
+            if grad is not None and grad_data is not None and _has_moved(grad.data, grad_data):
                 grad.data = grad_data
             parameter.grad = grad
         for module, name, buffer in self._buffers:
             present = module._buffers.get(name)  # noqa: SLF001  as above
-            if present is not None and _is_elsewhere(present, buffer):
+            if present is not None and _has_moved(present, buffer):
                 self._copy(present, buffer)
                 module._buffers[name] = buffer  # noqa: SLF001  as above
 
@@ -87,5 +87,5 @@ class Attachment:
             former.copy_(present)
 
 
-def _is_elsewhere(present: Tensor, former: Tensor) -> bool:
+def _has_moved(present: Tensor, former: Tensor) -> bool:
     return present.device != former.device or present.dtype != former.dtype

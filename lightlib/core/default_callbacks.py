@@ -10,7 +10,7 @@ from lightlib.callbacks.durations import Duration
 from lightlib.callbacks.timer import Timer
 from lightlib.core.check import check_callbacks
 from lightlib.core.run.hooks import in_priority
-from lightlib.core.setup.callbacks import GivenCallbacks, callbacks_of_packages
+from lightlib.core.setup.callbacks import NamedCallbacks, callbacks_of_packages
 from lightlib.core.setup.settings import Settings
 from lightlib.errors import MisconfigurationException
 
@@ -19,7 +19,7 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
     """Return the Trainer's callbacks in call order."""
     from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
 
-    named = GivenCallbacks.of(given)
+    named = NamedCallbacks.of(given)
     callbacks = named.callbacks + callbacks_of_packages()
     check_callbacks(callbacks)
     bars = [type(callback).__name__ for callback in callbacks if isinstance(callback, known.ProgressBar)]

@@ -24,7 +24,7 @@ def in_place_of_training(trainer: Trainer, pages: list[str]) -> Callable[[Run], 
     Raises:
         MisconfigurationException: The strategy spawns its processes.
     """
-    if spawned.wanted(trainer):
+    if spawned.spawns_processes(trainer):
         raise MisconfigurationException(
             f"trainer.explain() with {trainer.strategy.describe()}, which spawns its processes.",
             expected="a run in this process.",

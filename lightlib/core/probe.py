@@ -108,7 +108,7 @@ def _arrays(value: Any, depth: int = 4) -> Iterator[Any]:
         yield from _arrays(value.dataset, depth)
     elif isinstance(value, Dataset) and not isinstance(value, IterableDataset):
         for attribute in vars(value).values():
-            yield from _held(attribute, depth)
+            yield from _tensors_in(attribute, depth)
     elif isinstance(value, (list, tuple)) and depth:
         for element in value:
             if isinstance(element, (DataLoader, Dataset)):
@@ -118,11 +118,11 @@ def _arrays(value: Any, depth: int = 4) -> Iterator[Any]:
             yield from _arrays(attribute, depth - 1)
 
 
-def _held(value: Any, depth: int) -> Iterator[Any]:
+def _tensors_in(value: Any, depth: int) -> Iterator[Any]:
     if isinstance(value, torch.Tensor) or hasattr(value, "__array_interface__"):
         yield value
     elif isinstance(value, Dataset):
         yield from _arrays(value, depth - 1) if depth else ()
     elif isinstance(value, (list, tuple)) and depth and len(value) < 1000:
         for element in value:
-            yield from _held(element, depth - 1)
+            yield from _tensors_in(element, depth - 1)

@@ -34,13 +34,13 @@ from lightlib.core.preparation import (
 from lightlib.core.probe import Call, limits_of, run_call, unseen
 from lightlib.core.processes import Processes
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
-from lightlib.core.resume.find import newest_known, say_how_to_go_on
+from lightlib.core.resume.find import newest_of_callbacks, report_how_to_resume
 from lightlib.core.resume.fingerprint import compare
 from lightlib.core.resume.restore import (
     epochs_of_loaders,
     restore,
     restore_callbacks,
-    restore_found,
+    restore_search_results,
     restore_weights,
 )
 from lightlib.core.resume.resume_source import ResumeSource, find_origin
@@ -53,7 +53,7 @@ from lightlib.core.run.step_notes import explain_step
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.session_state import SessionState
 from lightlib.core.setup.callbacks import callbacks_in
-from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
+from lightlib.core.setup.loaders import check_kinds, explain_batch, find, holds_nothing
 from lightlib.core.setup.timing import Timing, facts_of
 from lightlib.core.values.hparams import plain_hparams
 from lightlib.data.seed import reset_seed
@@ -115,7 +115,7 @@ class Session(SessionState):
         first = next(iter(given))
         if isinstance(given[first], DataModule) and datamodule is None:
             given, datamodule = {**given, first: None}, given[first]
-        check_given(given, datamodule)
+        check_kinds(given, datamodule)
         module = self._module_for(fn, model)
         if datamodule is None and module is self.module and all(value is None for value in given.values()):
             datamodule = self.datamodule
@@ -221,7 +221,7 @@ class Session(SessionState):
             reset_seed()
         self.hooks = builder.hooks()
         if origin.content is not None and origin.parts.callbacks:
-            restore_found(trainer.callbacks, origin.content)
+            restore_search_results(trainer.callbacks, origin.content)
         prepare_data(trainer, builder, self.hooks, fn)
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
@@ -480,9 +480,9 @@ class Session(SessionState):
     def _report_how_to_resume(self, saved: str | None, requeue: bool, interrupted: bool) -> None:
         trainer = self.trainer
         if self.state.fn is TrainerFn.FITTING:
-            say_how_to_go_on(trainer, saved, interrupted)
+            report_how_to_resume(trainer, saved, interrupted)
             if requeue and trainer.requeue is not None and trainer.is_global_zero:
-                trainer.requeue.requeue(saved or newest_known(trainer) or None)
+                trainer.requeue.requeue(saved or newest_of_callbacks(trainer) or None)
 
     def _requeue_requested(self) -> bool:
         enabled, strategy = self.trainer.requeue is not None, self.trainer.strategy

@@ -14,7 +14,7 @@ from lightlib.core.module.overrides import overrides
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.callback_tensors import callback_tensors
 from lightlib.data.seed import rng_state, set_rng_state
-from lightlib.launch.environment.detect import own
+from lightlib.launch.environment.detect import of_launcher
 from lightlib.launch.start.program import is_shell
 from lightlib.launch.start.spawn import launch_function
 from lightlib.tree import map_tensors
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130  # exit code after Ctrl-C
 
 
-def wanted(trainer: Trainer) -> bool:
+def spawns_processes(trainer: Trainer) -> bool:
     """Whether the strategy spawns its processes, and this is not one of them."""
     strategy = trainer.strategy
     return strategy.launcher not in (None, "subprocess") and not strategy.environment.launched
@@ -77,7 +77,7 @@ def _in_child(
     """Run the call as rank `rank`; rank 0 returns the results for the starting process."""
     set_rng_state(random_numbers)  # a new interpreter has a different state
     strategy = trainer.strategy
-    environment = own()
+    environment = of_launcher()
     assert environment is not None, "launch_function sets it"
     report.rank_zero_only.rank = environment.rank
     strategy.use(trainer.accelerator, trainer.devices, trainer.precision_plugin, environment)

@@ -48,7 +48,7 @@ from lightlib.core.setup.plugins import Plugin
 from lightlib.core.setup.settings import Settings, integer, replace_settings, root_folder
 from lightlib.core.setup.strategy_by_memory import strategy_by_memory
 from lightlib.core.setup.trainer_call import checked_call
-from lightlib.core.verbs import elsewhere
+from lightlib.core.verbs import in_spawned_processes
 from lightlib.data.train import TrainData
 from lightlib.loggers.logger import Logger
 from lightlib.loggers.media.items import Media, check_media
@@ -300,7 +300,7 @@ class Trainer:
         Raises:
             MisconfigurationException: An argument does not fit. It is found before training starts.
         """
-        if elsewhere(self, Trainer.fit, locals()) is not None:
+        if in_spawned_processes(self, Trainer.fit, locals()) is not None:
             return
         self.settings.warn_if_unlimited()
         check.refuse_inference_mode()
@@ -331,7 +331,7 @@ class Trainer:
             datamodule: A DataModule instead of loaders.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
-        if (done := elsewhere(self, Trainer.validate, locals())) is not None:
+        if (done := in_spawned_processes(self, Trainer.validate, locals())) is not None:
             return done[0]  # type: ignore[no-any-return]
         loaders = {"val_dataloaders": dataloaders}
         self._session.begin(TrainerFn.VALIDATING, model, loaders, datamodule, ckpt_path, weights_only)
@@ -354,7 +354,7 @@ class Trainer:
             ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
             verbose: Print the metrics. Default True.
         """
-        if (done := elsewhere(self, Trainer.test, locals())) is not None:
+        if (done := in_spawned_processes(self, Trainer.test, locals())) is not None:
             return done[0]  # type: ignore[no-any-return]
         loaders = {"test_dataloaders": dataloaders}
         self._session.begin(TrainerFn.TESTING, model, loaders, datamodule, ckpt_path, weights_only)
@@ -405,7 +405,7 @@ class Trainer:
             return_predictions: False keeps and returns nothing; a callback may write them. Default True.
             ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
         """
-        if (done := elsewhere(self, Trainer.predict, locals())) is not None:
+        if (done := in_spawned_processes(self, Trainer.predict, locals())) is not None:
             return done[0]  # type: ignore[no-any-return]
         loaders, keep = {"predict_dataloaders": dataloaders}, return_predictions is not False
         self._session.begin(TrainerFn.PREDICTING, model, loaders, datamodule, ckpt_path, weights_only)
@@ -476,7 +476,7 @@ class Trainer:
     @property
     def should_stop(self) -> bool:
         """Whether an early stop is requested. May be set."""
-        return self.run is not None and self.run.stop.asked
+        return self.run is not None and self.run.stop.is_requested
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 
-def elsewhere(trainer: Trainer, method: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[Any] | None:
+def in_spawned_processes(
+    trainer: Trainer, method: Callable[..., Any], arguments: Mapping[str, Any]
+) -> tuple[Any] | None:
     """Run a call in the processes that the strategy spawns, and return its result in a tuple; None if it spawns none.
 
     Args:
@@ -25,4 +27,4 @@ def elsewhere(trainer: Trainer, method: Callable[..., Any], arguments: Mapping[s
     """
     owner = next(kind for kind in type(trainer).__mro__ if vars(kind).get(method.__name__) is method)
     refuse_unknown(arguments["unknown"], method, owner)
-    return (spawned.call(trainer, method.__name__, arguments),) if spawned.wanted(trainer) else None
+    return (spawned.call(trainer, method.__name__, arguments),) if spawned.spawns_processes(trainer) else None

@@ -97,7 +97,7 @@ def _with_sampler(loader: Any, sampler: Any, stage: str) -> Any:
         drops = batches.drop_last and not predicts
         plain = BatchSampler(sampler, batches.batch_size, drops)
         return copied_loader(loader, sampler=sampler, batch_sampler=plain, drop_last=drops)
-    rebuilt = _made_again(batches, sampler, {"drop_last": False} if predicts else {})
+    rebuilt = _rebuilt(batches, sampler, {"drop_last": False} if predicts else {})
     if rebuilt is None:
         report.info_once(
             f"{stage.capitalize()} data: {type(batches).__name__} cannot be made again with a distributed sampler, so "
@@ -108,7 +108,7 @@ def _with_sampler(loader: Any, sampler: Any, stage: str) -> Any:
     return copied_loader(loader, batch_sampler=rebuilt)
 
 
-def _made_again(batches: Any, sampler: Any, changes: dict[str, Any]) -> Any:
+def _rebuilt(batches: Any, sampler: Any, changes: dict[str, Any]) -> Any:
     """Return a batch sampler of the same class that reads `sampler`; None if its attributes are not its arguments."""
     accepted = inspect.signature(type(batches)).parameters
     if "sampler" not in accepted or any(each.kind in _NOT_BY_NAME for each in accepted.values()):

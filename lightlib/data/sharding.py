@@ -15,7 +15,7 @@ from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.data.streams.adapter import adapter_of
 from lightlib.data.streams.loaders import with_dataset
-from lightlib.data.workers import users_own
+from lightlib.data.workers import unwrapped
 from lightlib.errors import MisconfigurationException, owner
 from lightlib.launch.watch.watch import Watch
 
@@ -168,7 +168,7 @@ class ShardedBatchSampler(ShardedSampler):
 
 def kind_of(loader: Any) -> str:
     """Return a loader's type and that of its data set, for messages."""
-    data = users_own(getattr(loader, "dataset", None))
+    data = unwrapped(getattr(loader, "dataset", None))
     return type(loader).__name__ if data is None else f"{type(loader).__name__} over {type(data).__name__}"
 
 
@@ -194,7 +194,7 @@ def is_sharded_by_user(loader: Any, share: DataShard, name: str) -> bool:
         return True
     if not _shards_itself(loader, name):
         return False
-    class_name = type(loader if data is None else users_own(data)).__name__
+    class_name = type(loader if data is None else unwrapped(data)).__name__
     report.info_once(f"{name.capitalize()} data: {class_name} shards itself, so lightlib does not shard it again.")
     return True
 

@@ -196,7 +196,7 @@ class TrainLoaders:
 
     def states(self) -> list[Any]:
         """Return the states of loaders that keep their position themselves."""
-        return [source.own_state() for source in self.sources] if self.is_stateful else []
+        return [source.loader_state() for source in self.sources] if self.is_stateful else []
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the data, as plain values, to compare with that of another run."""

@@ -27,7 +27,7 @@ from lightlib.data.prefetch import END
 from lightlib.data.sharding import ShardedSampler, is_plain_batches, kind_of
 from lightlib.data.streams.adapter import adapter_of
 from lightlib.data.streams.shards import Shards
-from lightlib.data.workers import begin_pass, users_own
+from lightlib.data.workers import begin_pass, unwrapped
 
 SAMPLER_OF_STREAMS = "_InfiniteConstantSampler"
 _COMPARED = {"kind": "kind", "length": "samples", "sampler": "sampler"}
@@ -218,7 +218,7 @@ class Source:
     def began(self) -> dict[str, Any] | None:
         return self._began if self.stream is None else self.stream.state
 
-    def own_state(self) -> Any:
+    def loader_state(self) -> Any:
         """Return the state of a stateful loader once it has been iterated; earlier, `state_dict` might start it.
 
         A loaded state is returned unchanged until a batch is read: calling `state_dict` might alter the loader.
@@ -312,7 +312,7 @@ def warn_of_other_ranks(loader: Any, then: int, now: int) -> None:
 
 def describe(loader: Any, batches: float) -> dict[str, Any]:
     """Return a description of a loader, as plain values, to compare with that of another run."""
-    data, batch_sampler = users_own(getattr(loader, "dataset", None)), getattr(loader, "batch_sampler", None)
+    data, batch_sampler = unwrapped(getattr(loader, "dataset", None)), getattr(loader, "batch_sampler", None)
     sampler = getattr(loader, "sampler", None)
     size = length(data) if isinstance(loader, DataLoader) else float("inf")
     return {

@@ -180,7 +180,7 @@ class WorkerStart:
     def __call__(self, worker: int) -> None:
         info: Any = get_worker_info()
         seed = self.seeding.of_worker(worker)
-        object.__setattr__(info, "dataset", users_own(info.dataset))
+        object.__setattr__(info, "dataset", unwrapped(info.dataset))
         object.__setattr__(info, "seed", seed)
         for call in _global_generators():
             call(seed)
@@ -196,7 +196,7 @@ def begin_pass(loader: Any, seed: int, epoch: int, turn: int = 0) -> None:
         dataset.note()
 
 
-def users_own(dataset: Any) -> Any:
+def unwrapped(dataset: Any) -> Any:
     """Return the user's data set, unwrapped."""
     return dataset.inner if isinstance(dataset, _Wrapped) else dataset
 

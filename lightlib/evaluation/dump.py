@@ -156,7 +156,7 @@ class PredictionDump(Callback):
         self._place = places[strategy.global_rank]
         self._writes = places.index(self._place) == strategy.global_rank
         self._counts = [0] * len(sharded_loaders(trainer, stage))
-        there: list[str] = strategy.broadcast(self._found(stage) if trainer.is_global_zero else [])
+        there: list[str] = strategy.broadcast(self._files_of(stage) if trainer.is_global_zero else [])
         if there and not self.overwrite:
             raise MisconfigurationException(
                 f"PredictionDump({self.path!r}): {self.folder(stage)!r} holds a dump already ({there[0]}).",
@@ -167,7 +167,7 @@ class PredictionDump(Callback):
             filesystem.remove(filesystem.join(self.folder(stage), name))
         strategy.barrier()
 
-    def _found(self, stage: str) -> list[str]:
+    def _files_of(self, stage: str) -> list[str]:
         return [name for name in filesystem.names_in(self.folder(stage)) if _OURS.fullmatch(name)]
 
     def _write(self, stage: str, batch: Any, outputs: Any, loader: int) -> None:

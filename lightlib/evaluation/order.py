@@ -119,7 +119,7 @@ def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharding: Sha
         ['a', 'b', 'c', 'd', 'e']
     """
     size = len(parts)
-    if sharding.num_samples is not None and _one_each(parts, sharding):
+    if sharding.num_samples is not None and _one_result_per_sample(parts, sharding):
         rows = [list(chain.from_iterable(part)) for part in parts]
         longest = max(map(len, rows), default=0)
         ordered = [row[i] for i in range(longest) for row in rows if i < len(row)]
@@ -136,7 +136,7 @@ def in_order(owner: str, parts: Sequence[Sequence[Sequence[Any]]], sharding: Sha
     return [result for i in range(longest) for part in parts if i < len(part) for result in part[i]]
 
 
-def _one_each(parts: Sequence[Sequence[Sequence[Any]]], sharding: Sharding) -> bool:
+def _one_result_per_sample(parts: Sequence[Sequence[Sequence[Any]]], sharding: Sharding) -> bool:
     """Whether each batch has one result for each of its samples."""
     for place, part in enumerate(parts):
         total = sharding.samples_of(place, len(parts))

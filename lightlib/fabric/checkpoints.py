@@ -167,10 +167,10 @@ def load_raw(placed: PlacedObjects, path: Any, obj: Any, strict: bool, weights_o
     if not isinstance(obj, (FabricModule, nn.Module, Optimizer)):
         fix = "fabric.load_raw('weights.pt', model); fabric.load reads several objects."
         raise wrong_type("fabric.load_raw", "obj", obj, "a module or an optimizer", fix=fix)
-    restore_one(path, _read(placed, path, weights_only), obj, strict)
+    restore_object(path, _read(placed, path, weights_only), obj, strict)
 
 
-def restore_one(path: Any, content: dict[str, Any], obj: Any, strict: bool) -> None:
+def restore_object(path: Any, content: dict[str, Any], obj: Any, strict: bool) -> None:
     """Load the state of one module or optimizer from the content of a file."""
     content.pop(OURS, None)
     with _reading(path, type(obj).__name__):

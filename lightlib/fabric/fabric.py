@@ -33,7 +33,7 @@ from lightlib.fabric.placed_objects import PlacedObjects
 from lightlib.fabric.placement import StrategyCopies
 from lightlib.fabric.refusals import OWNER, not_launched, refuse_pipelines
 from lightlib.fabric.wrapped import FabricModule
-from lightlib.launch.environment.detect import own
+from lightlib.launch.environment.detect import of_launcher
 from lightlib.launch.start.spawn import launch_function
 from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.precision.precision import Precision
@@ -770,7 +770,7 @@ def _in_child(
 ) -> Any:
     """Run the function as rank `rank`; rank 0 returns its result to the process that started it."""
     set_rng_state(random_numbers)  # a new interpreter has a different state
-    environment, strategy = own(), fabric.strategy
+    environment, strategy = of_launcher(), fabric.strategy
     assert environment is not None, "launch_function sets it"
     report.rank_zero_only.rank = environment.rank
     strategy.use(strategy.accelerator, list(strategy.devices), strategy.precision, environment)

@@ -162,10 +162,10 @@ def _value(name: str, value: Any) -> Any:
         return [_value(name, item) for item in value]
     if isinstance(value, AbstractSet):
         return [_value(name, item) for item in sorted(value, key=repr)]
-    return _other(name, value)
+    return _as_text(name, value)
 
 
-def _other(name: str, value: Any) -> Any:
+def _as_text(name: str, value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return _value(name, os.fspath(value))
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):

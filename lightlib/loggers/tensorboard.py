@@ -109,8 +109,8 @@ class EventFiles(VersionLogger, ABC):
         for name, value in prefixed(metrics, self._prefix).items():
             if isinstance(value, Mapping):
                 # add_scalars makes a directory of each curve's name
-                curves = {_one_part(curve): number(f"{name}/{curve}", point) for curve, point in value.items()}
-                writer.add_scalars(_one_part(name, slashes=True), curves, step)
+                curves = {_file_name(curve): number(f"{name}/{curve}", point) for curve, point in value.items()}
+                writer.add_scalars(_file_name(name, slashes=True), curves, step)
             else:
                 summary.value.add(tag=name, simple_value=value if type(value) is float else number(name, value))
         if summary.value:
@@ -305,7 +305,7 @@ class TensorBoardLogger(EventFiles, Logger):
     """
 
 
-def _one_part(name: str, slashes: bool = False) -> str:
+def _file_name(name: str, slashes: bool = False) -> str:
     """Return `name` without path separators; `slashes` stay where torch replaces them itself."""
     name = name.replace("\\", "_")
     return name if slashes else name.replace("/", "_")

@@ -181,16 +181,16 @@ def grpo_loss(
     )
     counted = torch.ones_like(log_probs, dtype=torch.bool) if mask is None else mask != 0
 
-    def zero_elsewhere(values: Tensor) -> Tensor:
+    def zero_uncounted(values: Tensor) -> Tensor:
         return values.masked_fill(~counted, 0)
 
-    policy = zero_elsewhere(log_probs)
-    ratio = (policy - (policy.detach() if old_log_probs is None else zero_elsewhere(old_log_probs))).exp()
+    policy = zero_uncounted(log_probs)
+    ratio = (policy - (policy.detach() if old_log_probs is None else zero_uncounted(old_log_probs))).exp()
     gain = advantages[:, None]
     losses = -torch.minimum(ratio * gain, ratio.clamp(1 - epsilon, 1 + high) * gain)
     if reference_log_probs is not None and beta:
-        losses = losses + beta * token_kl(policy, zero_elsewhere(reference_log_probs))
-    losses = zero_elsewhere(losses)
+        losses = losses + beta * token_kl(policy, zero_uncounted(reference_log_probs))
+    losses = zero_uncounted(losses)
     if reduction == "none":
         return losses
     if reduction == "token":

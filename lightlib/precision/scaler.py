@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightlib.errors import CheckpointError, MisconfigurationException, owner
-from lightlib.precision.scaler_settings import HYSTERESIS, Settings, check_settings, made_of
+from lightlib.precision.scaler_settings import HYSTERESIS, Settings, check_settings, scaler_of
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 
@@ -74,7 +74,7 @@ class LossScaler:
     def __init__(self, settings: Settings = None, device_type: str = "cuda") -> None:
         super().__init__()
         check_settings(settings)
-        self.grad_scaler, self._rule = made_of(settings, device_type)
+        self.grad_scaler, self._rule = scaler_of(settings, device_type)
         self._unscaled: set[int] = set()
         self._stepped: set[int] = set()
         self._unscale: Callable[[Optimizer], None] = self.grad_scaler.unscale_

@@ -164,7 +164,7 @@ def _check_together(settings: Mapping[str, Any]) -> None:
         )
 
 
-def made_of(settings: Settings, device_type: str) -> tuple[torch.amp.GradScaler, ScaleRule | None]:
+def scaler_of(settings: Settings, device_type: str) -> tuple[torch.amp.GradScaler, ScaleRule | None]:
     """Return torch's scaler for checked settings, and the rule that it does not have, or None."""
     if isinstance(settings, torch.amp.GradScaler):
         return settings, None

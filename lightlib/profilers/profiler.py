@@ -150,14 +150,14 @@ class Profiler(ABC):
 
         A run of one process has no rank in its names.
         """
-        return self._file("-".join(self._words(self.filename or self.default_filename)) + suffix)
+        return self._file("-".join(self._name_parts(self.filename or self.default_filename)) + suffix)
 
     def path_of(self, action_name: str, suffix: str) -> Path:
         """Return ``<dirpath>/<stage>-<filename>-<rank>-<action><suffix>``; `filename` only if it was given."""
-        name = "-".join(self._words(self.filename, action_name)) + suffix
+        name = "-".join(self._name_parts(self.filename, action_name)) + suffix
         return self._file(re.sub(r"_+", "_", re.sub(r'[\\/:*?"<>|\n\r\t]', "_", name)))
 
-    def _words(self, filename: str | None, *more: str) -> list[str]:
+    def _name_parts(self, filename: str | None, *more: str) -> list[str]:
         several = self._local_rank is not None or report.rank_zero_only.rank
         rank = str(report.rank_zero_only.rank or self.local_rank) if several else None
         return [word for word in (self.stage, filename, rank, *more) if word]

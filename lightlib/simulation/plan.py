@@ -123,7 +123,7 @@ class _Task:
         return math.inf if self.memory is None else self.memory * (1 - self.headroom)
 
     @cached_property
-    def held(self) -> tuple[int, int, int | None]:
+    def state_bytes(self) -> tuple[int, int, int | None]:
         """The bytes of parameters, gradients and optimizer state without sharding."""
         return state_of(self.module, self.precision.param_dtype)
 
@@ -138,7 +138,7 @@ class _Task:
                 rows.append(_refused(candidate, samples, error))
         if not obstacle or any(row.counted is not None and row.source == "simulated" for row in rows):
             return rows, ""
-        rows = [by_formula(self.held, candidate, sizes[0]) for candidate in given]
+        rows = [by_formula(self.state_bytes, candidate, sizes[0]) for candidate in given]
         if measured:
             rows = [self._measured(sizes[0]), *rows]
         return [self._judged(row) for row in rows], obstacle
@@ -152,7 +152,7 @@ class _Task:
 
     def row(self, one: Candidate, samples: int) -> Row:
         """Return the row of a strategy: of the process that needs most, or by formula if that alone does not fit."""
-        least = by_formula(self.held, one, samples)
+        least = by_formula(self.state_bytes, one, samples)
         if least.counted is not None and least.counted.peak > self.limit:
             return self._judged(least)
         try:

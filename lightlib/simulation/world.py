@@ -66,7 +66,7 @@ def without_values(mailbox: Mailbox) -> Iterator[None]:
             ),
             (FirstForward, "_compare", _nothing),
             (TensorAxis, "_check_gradients", _nothing),
-            (trial, "_same", _are_alike),
+            (trial, "_same", _same_shapes),
             (torch.random, "fork_rng", lambda *_, **__: nullcontext()),
         ):
             stack.enter_context(mock.patch.object(owner, name, substitute))
@@ -82,7 +82,7 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing, in place of a function that changes neither memory nor messages of a step."""
 
 
-def _are_alike(expected: Sequence[Tensor], received: Sequence[Tensor]) -> bool:
+def _same_shapes(expected: Sequence[Tensor], received: Sequence[Tensor]) -> bool:
     """Compare shapes in place of values."""
     return [(tensor.shape, tensor.dtype) for tensor in expected] == [
         (tensor.shape, tensor.dtype) for tensor in received

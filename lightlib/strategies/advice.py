@@ -157,14 +157,14 @@ def _optimizers_of(module: Any) -> list[Optimizer]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _found(module.configure_optimizers())
+            return _optimizers_in(module.configure_optimizers())
     except Exception:  # noqa: BLE001  it may need a trainer or real tensors; then the optimizer is not known
         return []
 
 
-def _found(configured: Any) -> list[Optimizer]:
+def _optimizers_in(configured: Any) -> list[Optimizer]:
     return (
         [configured]
         if isinstance(configured, Optimizer)
-        else [optimizer for part in children(configured) for optimizer in _found(part)]
+        else [optimizer for part in children(configured) for optimizer in _optimizers_in(part)]
     )

@@ -74,17 +74,17 @@ def gathered(own: Mapping[str, Any], partial: bool, order: Sequence[str] = ()) -
         order: All names in the module's order.
     """
     first = distributed.get_rank() == 0
-    full = {name: _whole(value, partial or first) for name, value in own.items()}
+    full = {name: _full_value(value, partial or first) for name, value in own.items()}
     if partial:
         merged = _with_missing(full)
         full = {name: merged[name] for name in (*order, *merged) if name in merged}
     return full if first else {}
 
 
-def _whole(value: Any, kept: bool) -> Any:
+def _full_value(value: Any, kept: bool) -> Any:
     """Return the full tensor on the CPU; None where it is not kept. Every process takes part in gathering."""
     if isinstance(value, dict):
-        return {key: _whole(entry, kept) for key, entry in value.items()}
+        return {key: _full_value(entry, kept) for key, entry in value.items()}
     if not isinstance(value, DTensor):
         return value
     full = value.full_tensor()

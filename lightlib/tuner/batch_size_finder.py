@@ -152,7 +152,7 @@ class BatchSizeFinder(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.optimal_batch_size = state_dict["optimal_batch_size"]
 
-    def load_found(self, state_dict: dict[str, Any]) -> None:
+    def load_search_result(self, state_dict: dict[str, Any]) -> None:
         """Take the result from a checkpoint before `setup`, which then does not search."""
         self.load_state_dict(state_dict)
         self._restored = True

@@ -139,7 +139,7 @@ class LearningRateFinder(Callback):
         span = {name: state_dict[name] for name in ("mode", "lr_min", "lr_max", "num_training")}
         self.optimal_lr = LRFinder(**span, results={name: list(state_dict[name]) for name in ("lr", "loss")})
 
-    def load_found(self, state_dict: dict[str, Any]) -> None:
+    def load_search_result(self, state_dict: dict[str, Any]) -> None:
         """Take the result from a checkpoint before `setup`, which then does not search."""
         self.load_state_dict(state_dict)
         self._restored = bool(state_dict)

@@ -8,7 +8,7 @@ from lightlib.core.check import check_module
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.probe import Call
-from lightlib.core.spawned import wanted
+from lightlib.core.spawned import spawns_processes
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException, check_word, wrong_value
 from lightlib.tuner.batch_size_finder import BatchSizeFinder
@@ -91,7 +91,7 @@ class Tuner:
         finder = LearningRateFinder(min_lr, max_lr, num_training, mode, early_stop_threshold, update_attr, attr_name)
         self._refuse(LearningRateFinder)
         call = _call(model, train_dataloaders, val_dataloaders, dataloaders, datamodule, method)
-        self._meet()
+        self._connect()
         finder.lr_find(self._trainer, call.module, call)
         return finder.optimal_lr
 
@@ -134,7 +134,7 @@ class Tuner:
         call = _call(model, train_dataloaders, val_dataloaders, dataloaders, datamodule, method)
         if self._trainer.fast_dev_run:
             finder.optimal_batch_size = None
-        self._meet()
+        self._connect()
         finder.scale_batch_size(self._trainer, call.module, call)
         return finder.optimal_batch_size
 
@@ -145,14 +145,14 @@ class Tuner:
                 expected="the callback or the Tuner, which would search twice.",
                 fix=f"leave {kind.__name__} out of callbacks=.",
             )
-        if wanted(self._trainer):
+        if spawns_processes(self._trainer):
             raise MisconfigurationException(
                 f"A Tuner with the strategy {self._trainer.strategy.describe()}, which spawns its processes.",
                 expected="a strategy that does not, or the callback.",
                 fix=f"Trainer(callbacks=[{kind.__name__}()])",
             )
 
-    def _meet(self) -> None:
+    def _connect(self) -> None:
         self._trainer.connect_for_probes()
 
 

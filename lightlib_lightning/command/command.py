@@ -152,7 +152,7 @@ def _disable() -> int:
 
 def _status() -> int:
     value, entries, distributions = os.environ.get(VARIABLE), _entries(), compat.distributions()
-    rows = {f"import {root} gives": _given_by(root) for root in ("lightning", "pytorch_lightning")}
+    rows = {f"import {root} gives": _provider_of(root) for root in ("lightning", "pytorch_lightning")}
     rows["entry at start-up"] = ", ".join(map(_described, entries)) or "none (lightlib compat enable)"
     rows[VARIABLE] = "not set" if value is None else value if value == "1" else f"{value!r}: only 1 switches it on"
     used = not any(text.startswith("lightlib ") for text in rows.values())
@@ -176,7 +176,7 @@ def _described(entry: Path) -> str:
     return str(entry) if current else f"{entry}, of another lightlib (lightlib compat enable renews it)"
 
 
-def _given_by(root: str) -> str:
+def _provider_of(root: str) -> str:
     """Return which package an import of `root` gives in a process that starts as this one did."""
     spec = importlib.util.find_spec(root)
     if spec is None:

@@ -85,7 +85,7 @@ class Alone:
         self._refuse_shards("load_checkpoint")
         content: dict[str, Any] = self._strategy.checkpoint_io.load_checkpoint(path, weights_only=weights_only)
         if isinstance(state, (nn.Module, Optimizer)):
-            checkpoints.restore_one(path, content, state, strict)
+            checkpoints.restore_object(path, content, state, strict)
             return {}
         checkpoints.unpacked(content)
         if state:

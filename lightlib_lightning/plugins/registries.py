@@ -42,7 +42,7 @@ class _Registry(dict[str, dict[str, Any]]):
         super().__init__()
         self._group, self._kind = group, kind
         for name in registry.names(group) if group else ():
-            super().__setitem__(name, self._entry(name, _Made(group, name), "provided by lightlib", {}))
+            super().__setitem__(name, self._entry(name, _RegistryFactory(group, name), "provided by lightlib", {}))
 
     def _entry(self, name: str, factory: Any, description: str, options: dict[str, Any]) -> dict[str, Any]:
         kind = self._kind
@@ -97,7 +97,7 @@ class _Registry(dict[str, dict[str, Any]]):
         self.pop(name)
 
 
-class _Made:
+class _RegistryFactory:
     """Makes the object of a name in lightlib's registry; a class, so that it has a readable form."""
 
     def __init__(self, group: str, name: str) -> None:

@@ -52,6 +52,14 @@ def test_names_and_single_words_are_not_prose(tmp_path: Path) -> None:
     assert words_in(tmp_path / "file.py", 'whole = tell(mode="anew")\n') == []
 
 
+def test_names_of_functions_and_classes_of_the_packages_follow_the_glossary(tmp_path: Path) -> None:
+    (tmp_path / "lightlib").mkdir()
+    text = 'def _say_all(whole):\n    """Log all."""\n\nclass TellRank:\n    def tell(self): ...\n'
+    (tmp_path / "lightlib/file.py").write_text(text, encoding="utf-8")
+    found = [(finding.line, finding.word) for finding in findings([tmp_path], tmp_path)]
+    assert sorted(found) == [(1, "say"), (4, "Tell")]
+
+
 def test_code_in_a_page_is_not_prose(tmp_path: Path) -> None:
     assert words_in(tmp_path / "page.md", "Use `whole`.\n\n```python\nmend(whole)\n```\n\nMend it.\n") == [(7, "Mend")]
 

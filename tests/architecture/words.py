@@ -1,4 +1,4 @@
-"""The glossary as patterns: words that the project's prose avoids, with their replacements.
+"""The glossary as patterns: words that the project's prose and names avoid, with their replacements.
 
 `python -m tests.architecture.words [PATH…]` prints each place. CONTRIBUTING.md, "Plain English", explains the list.
 """
@@ -49,6 +49,9 @@ _RULES = re.compile("|".join(rf"(?P<w{index}>\b(?:{words})\b)" for index, words 
 _FIRST = re.compile(
     "|".join(rf"(?P<w{index}>\b(?:{words})\b)" for index, words in enumerate(FIRST_LINE)), re.IGNORECASE
 )
+_WORD_OF_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_PACKAGES = ("lightlib", "lightlib_lightning")
+_PUBLIC = ("start_anew", "tell")  # a method of loggers; one of Python's files
 _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`\n]*`|\]\([^)\n]*\)", re.DOTALL)  # and targets of links
 
 
@@ -85,6 +88,8 @@ def _in_python(file: Path, root: Path) -> Iterator[Finding]:
         first = str(docstring.value).strip().partition("\n")[0]
         yield from _in_text(name, docstring.lineno, str(docstring.value))
         yield from _in_text(name, docstring.lineno, first, _FIRST, FIRST_LINE)
+    if name.partition("/")[0] in _PACKAGES:
+        yield from _in_names(name, tree)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in docstrings:
             continue
@@ -93,6 +98,16 @@ def _in_python(file: Path, root: Path) -> Iterator[Finding]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield from _in_text(name, token.start[0], token.string)
+
+
+def _in_names(name: str, tree: ast.Module) -> Iterator[Finding]:
+    """Yield each use in the name of a function or class of the packages."""
+    replacements = list(GLOSSARY.values())
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in _PUBLIC:
+            for word in _WORD_OF_NAME.findall(node.name):
+                if match := _RULES.fullmatch(word):
+                    yield Finding(name, node.lineno, word, replacements[int(str(match.lastgroup)[1:])], node.name)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:

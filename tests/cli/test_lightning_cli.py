@@ -16,7 +16,7 @@ from lightlib import registry
 from lightlib.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
 from lightlib.cli import LightningCLI, instantiate_class
-from lightlib.config.class_paths import words_with_class_paths
+from lightlib.config.class_paths import arguments_with_class_paths
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError
@@ -378,7 +378,7 @@ def test_the_name_of_a_class_is_known_before_it_was_imported():
     parser = LightningCLI(SteepLine, run=False, args=["--seed_everything=1"]).parser
     words = ["--trainer.logger=CSVLogger", "--trainer.logger", "TensorBoardLogger", "--trainer.logger+=csv"]
     words += ["--trainer.logger=False", "--trainer.logger", "[csv, {class_path: CSVLogger}]"]
-    assert list(words_with_class_paths(words, parser.named)) == [
+    assert list(arguments_with_class_paths(words, parser.named)) == [
         "--trainer.logger=lightlib.loggers.CSVLogger",
         "--trainer.logger",
         "lightlib.loggers.TensorBoardLogger",

@@ -21,7 +21,7 @@ import omegaconf
 import pytest
 import torch
 
-from lightlib.core.values.attributes import ABSENT, LARGEST, Known, TooLarge, Unsaveable, attributes_of
+from lightlib.core.values.attributes import ABSENT, LARGEST, SnapshotContext, TooLarge, Unsaveable, attributes_of
 from lightlib.core.values.class_source import saves
 from lightlib.core.values.contents import checksum_on_device
 from lightlib.core.values.digest import digest
@@ -172,7 +172,7 @@ KINDS = {
 
 
 def known(start=None):
-    return Known(roots=ROOTS, ids={} if start is None else dict(start.seen))
+    return SnapshotContext(roots=ROOTS, ids={} if start is None else dict(start.seen))
 
 
 def through_a_file(value):
@@ -388,7 +388,7 @@ def test_a_buffer_that_is_too_large_is_refused_before_it_is_stacked():
 def test_parameters_in_a_long_list_stay_the_modules():
     parameters = [torch.zeros(2) for _ in range(20)]
     parts = {f"p{n}": one for n, one in enumerate(parameters)}
-    run = Known(names={id(one): name for name, one in parts.items()}, parts=parts)
+    run = SnapshotContext(names={id(one): name for name, one in parts.items()}, parts=parts)
     assert restored(encode(parameters, run), [], run) == parameters
     assert tensors_in(encode(parameters, run)) == 0
 

@@ -73,7 +73,7 @@ class ScheduleFree(Callback):
         self._trained = None
 
     @contextmanager
-    def _held(self, average: bool, pl_module: Module) -> Iterator[None]:
+    def _swapped(self, average: bool, pl_module: Module) -> Iterator[None]:
         before = self._trained is not None
         self._put(average, pl_module)
         yield
@@ -83,11 +83,11 @@ class ScheduleFree(Callback):
     def checkpoint_weights(
         self, trainer: Trainer, pl_module: Module
     ) -> Mapping[str, Callable[[], AbstractContextManager[None]]]:
-        return {"state_dict": lambda: self._held(True, pl_module)}
+        return {"state_dict": lambda: self._swapped(True, pl_module)}
 
     def sharded_state(self, trainer: Trainer, pl_module: Module) -> dict[str, dict[str, Tensor]]:
         stepped = {id(p) for each in self._optimizers for group in each.param_groups for p in group["params"]}
-        with self._held(False, pl_module):
+        with self._swapped(False, pl_module):
             named = pl_module.named_parameters()
             return {"trained": {name: p.detach().clone() for name, p in named if id(p) in stepped}}
 

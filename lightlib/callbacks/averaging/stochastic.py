@@ -81,9 +81,9 @@ class StochasticWeightAveraging(Callback):
         self._options = {} if avg_fn is None else {"avg_fn": avg_fn}
         self._device = torch.device(device) if isinstance(device, str) else device
         self._max_epochs: int | None = None
-        self._begin_anew()
+        self._reset_average()
 
-    def _begin_anew(self) -> None:
+    def _reset_average(self) -> None:
         self._average: Average | None = None
         self._schedule: SWALR | None = None
         self._replaced: list[Any] = []  # the schedules whose place it has taken
@@ -118,7 +118,7 @@ class StochasticWeightAveraging(Callback):
                 expected="an epoch, when the number of epochs is unknown.",
                 fix=f"{name}(…, swa_epoch_start=5), or Trainer(max_epochs=10).",
             )
-        self._begin_anew()
+        self._reset_average()
 
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
         name = type(self).__name__

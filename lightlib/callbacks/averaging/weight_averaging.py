@@ -142,13 +142,13 @@ class WeightAveraging(Callback):
             return {}
 
         @contextmanager
-        def held(average: bool) -> Iterator[None]:
+        def swapped(average: bool) -> Iterator[None]:
             before = self._in_module
             self._put(average, trainer, pl_module)
             yield
             self._put(before, trainer, pl_module)
 
-        return {TRAINED: lambda: held(False), "state_dict": lambda: held(True)}
+        return {TRAINED: lambda: swapped(False), "state_dict": lambda: swapped(True)}
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         if self._average is not None and TRAINED in checkpoint:

@@ -93,7 +93,7 @@ class CheckpointNames:
         """Whether `path` may be another checkpoint of this callback, and not the last one."""
         return not self.is_last(path) and self._matches(path, self.template)
 
-    def may_be_ours(self, path: str) -> bool:
+    def may_be_of_callback(self, path: str) -> bool:
         """Whether `path` may be any checkpoint of this callback."""
         return self.is_last(path) or self.is_ranked(path)
 

@@ -268,7 +268,7 @@ class ModelCheckpoint(NamedCheckpoints):
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Remove the stale checkpoints of earlier attempts, and files that were saved because one was ended."""
         if not trainer.fast_dev_run and self.dirpath is not None:
-            stale = [path for path in self._folder.end() if self.names.may_be_ours(path)]
+            stale = [path for path in self._folder.end() if self.names.may_be_of_callback(path)]
             self._transactions.clear_up(trainer, self._folder, stale, self._remove_checkpoint)
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
@@ -588,7 +588,7 @@ class ModelCheckpoint(NamedCheckpoints):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue with the files of an earlier run if they still exist and are in the same folder."""
         self._take_mode((state_dict.get(OURS) or {}).get("mode", self.mode))
-        comes_again = any(self.names.may_be_ours(path) for path in self._folder.future)
+        comes_again = any(self.names.may_be_of_callback(path) for path in self._folder.future)
         owner, top = type(self).__name__, self._top_k
         state = self._files.load(state_dict, self.dirpath, owner, top, comes_again, self.shared_out)
         self._restored = self._restored if state is None else dict(state.get(OURS) or {})

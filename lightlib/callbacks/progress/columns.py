@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightlib.callbacks.progress.text import Moment, metric_words
+from lightlib.callbacks.progress.text import Moment, metric_texts
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType  # optional: rich
@@ -46,7 +46,7 @@ class ColumnRows:
             self._progress.remove_task(self._tasks.pop(stage))
         for stage, moment in moments.items():
             rate = "" if moment.rate is None else f"{moment.rate:.2f}it/s"
-            words: dict[str, Any] = {"metrics": " ".join(metric_words(moment)), "rate": rate}
+            words: dict[str, Any] = {"metrics": " ".join(metric_texts(moment)), "rate": rate}
             if stage not in self._tasks:
                 self._tasks[stage] = self._progress.add_task(moment.title, total=None, **words)
             total = None if moment.total == math.inf else float(moment.total)

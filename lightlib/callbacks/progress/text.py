@@ -91,7 +91,7 @@ def facts(moment: Moment) -> list[str]:
     return words
 
 
-def metric_words(moment: Moment) -> list[str]:
+def metric_texts(moment: Moment) -> list[str]:
     """The metrics as words: ``["loss=0.123", "v_num=0"]``."""
     return [f"{name}={number(value)}" for name, value in moment.metrics.items()]
 
@@ -103,5 +103,5 @@ def line(moment: Moment) -> str:
         >>> line(Moment("Epoch 1/2", 5, 10, 7.0, metrics={"loss": 0.5}))
         'Epoch 1/2 | 5/10 | elapsed 00:00:07 | loss=0.500'
     """
-    words = [moment.title, count(moment), *facts(moment), " ".join(metric_words(moment))]
+    words = [moment.title, count(moment), *facts(moment), " ".join(metric_texts(moment))]
     return " | ".join(filter(None, words))

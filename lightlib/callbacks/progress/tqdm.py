@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.log_handlers import LogHandlers
-from lightlib.callbacks.progress.text import Moment, count, facts, line, metric_words
+from lightlib.callbacks.progress.text import Moment, count, facts, line, metric_texts
 from lightlib.callbacks.progress.timed import TimedProgressBar
 from lightlib.errors import MisconfigurationException, check_int
 
@@ -203,7 +203,7 @@ class TQDMProgressBar(TimedProgressBar):
 
     def _fill(self, bar: Any, moment: Moment) -> None:
         """Write the text next to the bar; in a narrow terminal without the bar, the most important parts first."""
-        (time, *pace), metrics = facts(moment), metric_words(moment)
+        (time, *pace), metrics = facts(moment), metric_texts(moment)
         words, wide = [time, *pace, *metrics], True
         if isinstance(bar.ncols, int) and bar.bar_format in (_WIDE, _NARROW):
             room = bar.ncols - 1 - len(bar.desc) - len(count(moment))

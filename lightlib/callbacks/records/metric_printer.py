@@ -150,7 +150,7 @@ class MetricPrinter(Callback):
     def _finish_epoch(self) -> None:
         """Print the values that were logged for the epoch, once."""
         if self._epoch and self._prints and self._logged:
-            self._print(self._epoch, self._words(self._logged))
+            self._print(self._epoch, self._texts(self._logged))
         self._epoch, self._logged = "", {}
 
     def _print_training(self, trainer: Trainer, done: int, now: float) -> None:
@@ -169,7 +169,7 @@ class MetricPrinter(Callback):
         self._read()
         values = {name: smoothed([*kept], self.smoothing.get(name, "mean")) for name, kept in self._values.items()}
         place = self._place("train", trainer, done, trainer.num_training_batches)
-        self._print(place, [*words, *self._words(values)])
+        self._print(place, [*words, *self._texts(values)])
 
     # evaluation
     def on_validation_start(self, trainer: Trainer, pl_module: Module) -> None:
@@ -199,7 +199,7 @@ class MetricPrinter(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
         now = monotonic()
         if self._prints and self._done:
-            self._print_evaluation(trainer, self._done, [*self._words(self._logged), *self._times_of_batches()])
+            self._print_evaluation(trainer, self._done, [*self._texts(self._logged), *self._times_of_batches()])
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._validations.add(now - self._begun)
         self._logged = {}
@@ -257,7 +257,7 @@ class MetricPrinter(Callback):
     def _memory_words(self) -> list[str]:
         return [] if self._memory is None else [f"memory: {self._memory() // _MIB}"]
 
-    def _words(self, values: Mapping[str, float]) -> list[str]:
+    def _texts(self, values: Mapping[str, float]) -> list[str]:
         return [f"{self._name(name)}: {self._number(value)}" for name, value in values.items()]
 
     def _name(self, name: str) -> str:

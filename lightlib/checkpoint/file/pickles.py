@@ -156,7 +156,7 @@ def check(files: Iterable[BinaryIO]) -> None:
             _measure(root)
         except CircularPickleError:
             for path, part in root.parts:
-                foreign = next((node.name for node in _within(part) if node.name and not _known(node.name)), None)
+                foreign = next((node.name for node in _within(part) if node.name and not _is_harmless(node.name)), None)
                 if foreign is not None:
                     raise Refused(foreign, path) from None
             raise
@@ -240,7 +240,7 @@ def foreign(files: Iterable[BinaryIO], names: Collection[str] = ()) -> list[tupl
     with contextlib.suppress(InvalidPickleError):
         for file in files:
             for name, path, above in _calls(_read(_Bounded(file))):
-                is_foreign = (name in names or name.rpartition(".")[2] in names) if names else not _known(name)
+                is_foreign = (name in names or name.rpartition(".")[2] in names) if names else not _is_harmless(name)
                 if is_foreign and path not in objects:
                     names_by_path[path, _of_python_3(name)] = None
                     objects |= {path} if above.kind in _OBJECTS else set()
@@ -251,7 +251,7 @@ def _of_python_3(name: str) -> str:
     return name.replace("__builtin__", "builtins")
 
 
-def _known(name: str) -> bool:
+def _is_harmless(name: str) -> bool:
     return name.startswith(TORCHS) or name.split(".", 1)[-1] in HARMLESS
 
 

@@ -37,7 +37,7 @@ def profile(words: Sequence[str], steps: int | None) -> int:
             f"lightlib doctor --steps {steps}.", expected="a number of optimizer steps, 1 or more.", fix="--steps 100"
         )
     defaults = {"LIGHTLIB_PROFILER": "simple", **({} if steps is None else {"LIGHTLIB_MAX_STEPS": str(steps)})}
-    table, status = _Found(), 0
+    table, status = _TableHandler(), 0
     with _as_program(script, arguments, defaults), table.listening():
         try:
             runpy.run_path(script, run_name="__main__")
@@ -72,7 +72,7 @@ def _as_program(script: str, arguments: Sequence[str], variables: dict[str, str]
                 os.environ[name] = value
 
 
-class _Found(logging.Handler):
+class _TableHandler(logging.Handler):
     """Notes whether a table was shown."""
 
     def __init__(self) -> None:

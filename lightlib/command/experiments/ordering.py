@@ -51,7 +51,7 @@ def retry(options: argparse.Namespace) -> int:
         )
     folder = folder_of(where)
     with open_ledger(folder, folder.config) as ledger:
-        state = _known(Results(folder, folder.config, ledger), where, trial)
+        state = _state_of(Results(folder, folder.config, ledger), where, trial)
         if orders_of(ledger).is_over:
             print(f"{where} is canceled: no trial of it runs again.")
             return 0
@@ -64,7 +64,7 @@ def retry(options: argparse.Namespace) -> int:
     return 0
 
 
-def _known(results: Results, where: str, trial: int) -> str:
+def _state_of(results: Results, where: str, trial: int) -> str:
     """Return the state of a trial."""
     states = {result.number: result.state for result in results.trials}
     if trial not in states:
@@ -82,7 +82,7 @@ def _order(options: argparse.Namespace, order: Order, done: str) -> int:
     folder = folder_of(where)
     with open_ledger(folder, folder.config) as ledger:
         results = Results(folder, folder.config, ledger)
-        state = results.state if trial is None else _known(results, where, trial)
+        state = results.state if trial is None else _state_of(results, where, trial)
         if state not in ("running", "waiting", "paused"):
             print(f"{name} is {state}; there is nothing to {'resume' if order == 'run' else order}.")
             return 0

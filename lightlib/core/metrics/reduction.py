@@ -39,7 +39,7 @@ class Reduction:
                     by_place.setdefault(place, sums[key])
             first = next(iter(by_place.values()))
             slot = table.slots.get(key) or _slot_like(first)
-            slot.join_others(
+            slot.join_ranks(
                 [loader for sums in by_place.values() for loader in sums["loaders"]],
                 any(sums["is_double"] for sums in by_place.values()),
             )

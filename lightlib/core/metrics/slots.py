@@ -133,7 +133,7 @@ class Slot:
     def receive(self, last: Any) -> None:
         self.last, self.fresh = last, True
 
-    def join_others(self, loaders: Iterable[int], is_double: bool) -> None:
+    def join_ranks(self, loaders: Iterable[int], is_double: bool) -> None:
         """Note the loaders that other processes have logged it with, and their type."""
         self.loaders.update(loaders)
         self.is_double |= is_double

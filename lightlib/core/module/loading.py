@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
 import torch
 
 from lightlib import registry, report
-from lightlib.accelerators.lookup import known
+from lightlib.accelerators.lookup import by_device_type
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.frozen import complete
@@ -162,7 +162,7 @@ def load_datamodule(
 def _present_device(storage: Any, location: str) -> Any:
     """Return the storage on the device that was saved, or None for the CPU if that device is absent."""
     kind, _, index = location.partition(":")
-    accelerator = known(kind)
+    accelerator = by_device_type(kind)
     if accelerator is None:
         return None  # torch knows the device, or raises
     count = accelerator.auto_device_count() if kind != "cpu" and accelerator.is_available() else 0

@@ -14,7 +14,14 @@ from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.store import each
 from lightlib.conventions import leniency
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.resume.seen import ENDING, Seen, folders_of, newest_first, paths_in, seen_in
+from lightlib.core.resume.checkpoint_list import (
+    ENDING,
+    ListedCheckpoint,
+    checkpoints_in,
+    folders_of,
+    newest_first,
+    paths_in,
+)
 from lightlib.core.resume.selector import Selector
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, few, shown
 
@@ -25,7 +32,7 @@ _LAUNCHERS_THAT_START_AGAIN = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # these r
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundCheckpoint:
     """The checkpoint that `ckpt_path` names.
 
     Attributes:
@@ -40,12 +47,12 @@ class Found:
     path: str | None = None
     continues: bool = False
     label: Label | None = None
-    fallbacks: tuple[Found, ...] = ()
+    fallbacks: tuple[FoundCheckpoint, ...] = ()
     skips: bool = False
     by_path: bool = False
 
 
-def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any) -> Found:
+def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any) -> FoundCheckpoint:
     """Return the checkpoint that is to be read, or none, to take the module as it is. To be asked on rank zero.
 
     The newest of one run's checkpoints is the one with the highest batch and serial number in its label, whatever its
@@ -68,7 +75,7 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
                 "present weights.",
                 report.PossibleUserWarning,
             )
-        return Found(best or None)
+        return FoundCheckpoint(best or None)
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
         raise ArgumentTypeError(
             f"ckpt_path is {shown(given)}.",
@@ -90,7 +97,7 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
                 fix="call fit first, or pass a path.",
             )
     elif (selector := Selector.of(name)) is not None:
-        name = selector.path(seen_in(folders_of(trainer), trainer), folders_of(trainer))
+        name = selector.path(checkpoints_in(folders_of(trainer), trainer), folders_of(trainer))
     elif name in ("hpc", "registry") or name.startswith("registry:"):
         raise MisconfigurationException(
             f"ckpt_path={name!r} is not part of this version.",
@@ -98,15 +105,15 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
             fix=f"trainer.{fn.value}(module, ckpt_path='last')",
         )
     if trainer.strategy.extension.store is not None:  # where it is, and whether, only the store knows
-        return Found(name, by_path=os.fspath(given) != "best")
+        return FoundCheckpoint(name, by_path=os.fspath(given) != "best")
     if not formats.exists(name):
         raise formats.missing(name)
-    label = Seen(name).label
+    label = ListedCheckpoint(name).label
     continues = fn is TrainerFn.FITTING and _is_newest_of_its_run(name, label)
-    return Found(name, continues, label, by_path=os.fspath(given) != "best")
+    return FoundCheckpoint(name, continues, label, by_path=os.fspath(given) != "best")
 
 
-def after_damage(found: Found, error: CheckpointError) -> Found:
+def after_damage(found: FoundCheckpoint, error: CheckpointError) -> FoundCheckpoint:
     """Return the checkpoint to read instead of a damaged one, with a warning."""
     if not found.skips:
         raise error
@@ -114,7 +121,7 @@ def after_damage(found: Found, error: CheckpointError) -> Found:
     if not found.fallbacks:
         raise _all_skipped(found.path) from error
     following, *rest = found.fallbacks
-    _say_chosen(following)
+    _report_choice(following)
     return replace(following, fallbacks=tuple(rest))
 
 
@@ -133,7 +140,7 @@ def _all_skipped(path: str | None) -> CheckpointError:
     )
 
 
-def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
+def _auto(trainer: Trainer, fn: TrainerFn) -> FoundCheckpoint:
     folders = folders_of(trainer)
     savers = [callback for callback in trainer.checkpoint_callbacks if hasattr(callback, "save_weights_only")]
     if fn is TrainerFn.FITTING and savers and all(saver.save_weights_only for saver in savers):
@@ -143,7 +150,7 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
             "  Fix: leave out save_weights_only, or add a second ModelCheckpoint(save_last=True) without it.",
             report.PossibleUserWarning,
         )
-    checkpoints = list(seen_in(folders, trainer))
+    checkpoints = list(checkpoints_in(folders, trainer))
     ordered = newest_first(
         [checkpoint for checkpoint in checkpoints if fn is not TrainerFn.FITTING or checkpoint.is_resumable]
     )
@@ -153,32 +160,36 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
         if not ordered and not _leads_nowhere(checkpoint.path):
             raise _all_skipped(checkpoint.path) from error
     if not ordered:
-        _say_nothing_found("auto", folders, [checkpoint for checkpoint in checkpoints if not checkpoint.is_resumable])
-        return Found(skips=True)
-    first, *rest = [Found(checkpoint.path, True, checkpoint.label, skips=True) for checkpoint in ordered]
-    _say_chosen(first)
+        _warn_of_no_checkpoint(
+            "auto", folders, [checkpoint for checkpoint in checkpoints if not checkpoint.is_resumable]
+        )
+        return FoundCheckpoint(skips=True)
+    first, *rest = [FoundCheckpoint(checkpoint.path, True, checkpoint.label, skips=True) for checkpoint in ordered]
+    _report_choice(first)
     return replace(first, fallbacks=tuple(rest))
 
 
-def _last(trainer: Trainer, fn: TrainerFn) -> Found:
+def _last(trainer: Trainer, fn: TrainerFn) -> FoundCheckpoint:
     folders = folders_of(trainer)
     names = [getattr(callback, "CHECKPOINT_NAME_LAST", None) for callback in trainer.checkpoint_callbacks]
     prefixes = [name.partition("{")[0] for name in names if name is not None]
     last_paths = [str(getattr(callback, "last_model_path", "") or "") for callback in trainer.checkpoint_callbacks]
-    checkpoints = [checkpoint for checkpoint in seen_in(folders, trainer) if checkpoint.is_last(prefixes)]
+    checkpoints = [checkpoint for checkpoint in checkpoints_in(folders, trainer) if checkpoint.is_last(prefixes)]
     paths = {checkpoint.path for checkpoint in checkpoints}
     checkpoints += [
-        Seen(path) for path in dict.fromkeys(last_paths) if path and path not in paths and filesystem.exists(path)
+        ListedCheckpoint(path)
+        for path in dict.fromkeys(last_paths)
+        if path and path not in paths and filesystem.exists(path)
     ]
     resumable = [checkpoint for checkpoint in checkpoints if checkpoint.is_resumable]
     ordered = newest_first(resumable if resumable and fn is TrainerFn.FITTING else checkpoints)
     if ordered:
         damaged = next(iter(_damaged_before(ordered)), None)
         chosen = ordered[0] if damaged is None else damaged[0]  # reading it raises the error
-        return Found(chosen.path, fn is TrainerFn.FITTING, chosen.label)
+        return FoundCheckpoint(chosen.path, fn is TrainerFn.FITTING, chosen.label)
     if fn is TrainerFn.FITTING and any(name in os.environ for name in _LAUNCHERS_THAT_START_AGAIN):
-        _say_nothing_found("last", folders)
-        return Found(skips=True)
+        _warn_of_no_checkpoint("last", folders)
+        return FoundCheckpoint(skips=True)
     where = f" in {few(folders)}" if folders else ""
     missing = CheckpointError(
         f"ckpt_path='last', but there is no last checkpoint{where}.",
@@ -186,16 +197,16 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
         fix="pass a path, or ckpt_path='auto' to start from nothing when there is none.",
     )
     leniency().tolerate(missing, "the call starts from nothing")
-    return Found(skips=fn is TrainerFn.FITTING)
+    return FoundCheckpoint(skips=fn is TrainerFn.FITTING)
 
 
-def _say_chosen(checkpoint: Found) -> None:
+def _report_choice(checkpoint: FoundCheckpoint) -> None:
     label = checkpoint.label
     where = f" (epoch {label.epoch}, step {label.step})" if label is not None else ""
     report.info(f"ckpt_path='auto': the newest checkpoint is {checkpoint.path!r}{where}.")
 
 
-def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[Seen] = ()) -> None:
+def _warn_of_no_checkpoint(asked: str, folders: Sequence[str], weights: Sequence[ListedCheckpoint] = ()) -> None:
     missing = "last checkpoint" if asked == "last" else "checkpoint"
     where = f" in {few(folders)}" if folders else ""
     if weights:
@@ -217,7 +228,7 @@ def _best(trainer: Trainer) -> str:
 def _best_of_earlier_run(trainer: Trainer) -> str:
     """Return the best checkpoint that the newest one in the folders names, for a process that has trained nothing."""
     for checkpoint in newest_first(
-        [checkpoint for checkpoint in seen_in(folders_of(trainer), trainer) if checkpoint.is_resumable]
+        [checkpoint for checkpoint in checkpoints_in(folders_of(trainer), trainer) if checkpoint.is_resumable]
     ):
         try:
             states = formats.load(checkpoint.path, "meta").get("callbacks") or {}
@@ -233,7 +244,7 @@ def _best_of_earlier_run(trainer: Trainer) -> str:
     return ""
 
 
-def _damaged_before(ordered: Sequence[Seen]) -> list[tuple[Seen, CheckpointError]]:
+def _damaged_before(ordered: Sequence[ListedCheckpoint]) -> list[tuple[ListedCheckpoint, CheckpointError]]:
     """Return the damaged ones among those that were written after the first: without label they come last in order."""
     damaged = []
     for checkpoint in ordered:
@@ -263,20 +274,20 @@ def _is_newest_of_its_run(path: str, label: Label | None) -> bool:
     paths = paths_in(folder, (ENDING, os.path.splitext(path)[1] or ENDING), 0)
     beside = [
         checkpoint.label
-        for checkpoint in each(Seen, paths, "reading the labels of checkpoints")
+        for checkpoint in each(ListedCheckpoint, paths, "reading the labels of checkpoints")
         if checkpoint.label is not None
     ]
     return not any(other.run == label.run and other.batch > label.batch and not other.weights_only for other in beside)
 
 
-def say_how_to_go_on(trainer: Trainer, saved: str | None, interrupted: bool) -> None:
+def report_how_to_resume(trainer: Trainer, saved: str | None, interrupted: bool) -> None:
     """Print where the run stopped and the call that resumes it."""
     progress = trainer.progress
     where = (
         f"Stopped at current_epoch={progress.epoch} after {progress.epoch_batch} of its batches "
         f"(global_step={progress.step})."
     )
-    newest = saved or newest_known(trainer)
+    newest = saved or newest_of_callbacks(trainer)
     if newest:
         place = "there" if saved else "the last checkpoint"
         report.info(
@@ -287,10 +298,10 @@ def say_how_to_go_on(trainer: Trainer, saved: str | None, interrupted: bool) -> 
         report.info(f"{where} No checkpoint was written, so a new run starts from nothing.")
 
 
-def newest_known(trainer: Trainer) -> str:
+def newest_of_callbacks(trainer: Trainer) -> str:
     """Return the newest of the checkpoints that the callbacks know of; an empty string without any."""
     checkpoints = [
-        Seen(str(path))
+        ListedCheckpoint(str(path))
         for callback in trainer.checkpoint_callbacks
         for path in (getattr(callback, "last_model_path", ""), getattr(callback, "best_model_path", ""))
         if path and filesystem.exists(path)

@@ -55,7 +55,7 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
     data = ours.get("data")
     steps = StepSizes.of(run, saved, data)
     if steps is not None and run.trainer.settings.global_batch_size is not None:
-        steps.refuse_others(run)
+        steps.refuse_changed(run)
     differences = [] if steps is None else list(steps.differences())
     differences += _differences(saved, setting(run), hparams, content, left_out=steps is not None)
     if data and run.train_data is not None:

@@ -164,7 +164,7 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         if parts.progress:
             run.limits.load_state_dict(ours.get("limits") or {}, run)
             run.stop.load_state_dict(ours.get("requests") or {}, bool(parts.stop and ours.get("stop_asked")))
-        if run.stop.asked and run.plan.may_stop(run.progress):
+        if run.stop.is_requested and run.plan.may_stop(run.progress):
             report.info(
                 "An early stop was requested before this checkpoint was written, so the run stops here again. "
                 "resume={'stop': False} continues training."
@@ -188,12 +188,12 @@ def epochs_of_loaders(content: Mapping[str, Any] | None, parts: Resume) -> dict[
     return {name: epoch for name, epoch in epochs.items() if type(epoch) is int and epoch > 0}
 
 
-def restore_found(callbacks: Sequence[Any], content: Mapping[str, Any]) -> None:
+def restore_search_results(callbacks: Sequence[Any], content: Mapping[str, Any]) -> None:
     """Give callbacks that search their state before `setup`, where they would search."""
     states = content.get("callbacks") or {}
     for callback in callbacks:
         if getattr(callback, "makes_probes", False) and callback.state_key in states:
-            callback.load_found(states[callback.state_key])
+            callback.load_search_result(states[callback.state_key])
 
 
 def restore_callbacks(callbacks: Sequence[Any], states: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage.content import FORMAT, OURS
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.resume.find import Found, after_damage, resolve_path
+from lightlib.core.resume.find import FoundCheckpoint, after_damage, resolve_path
 from lightlib.core.resume.options import Resume
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 from lightlib.strategies.extension import Store
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class ResumeSource:
     """The checkpoint that a call starts from."""
 
-    found: Found
+    found: FoundCheckpoint
     content: dict[str, Any] | None
     parts: Resume
 
@@ -82,9 +82,9 @@ def find_origin(
     return ResumeSource(checkpoint, None, parts)
 
 
-def _resolved(trainer: Trainer, fn: TrainerFn, last_module: bool, ckpt_path: Any) -> Found:
+def _resolved(trainer: Trainer, fn: TrainerFn, last_module: bool, ckpt_path: Any) -> FoundCheckpoint:
     """Return the checkpoint to read, or raise why there is none: rank zero decides for all."""
-    answer: tuple[Found | None, Exception | None] = None, None
+    answer: tuple[FoundCheckpoint | None, Exception | None] = None, None
     if trainer.is_global_zero:
         try:
             answer = resolve_path(trainer, fn, last_module, ckpt_path), None

@@ -183,7 +183,7 @@ def _only_to_resume(run: Run) -> LightlibState:
     ours: dict[str, Any] = {
         "data": data,
         "begun": run.begun,
-        "stop_asked": run.stop.asked,
+        "stop_asked": run.stop.is_requested,
         "requests": run.stop.state_dict(),
         "validating": run.evaluations.rng is not None,
         "limits": run.limits.state_dict(run),

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.tools.inspection import inspect
-from lightlib.core.resume.seen import Seen, newest_first
+from lightlib.core.resume.checkpoint_list import ListedCheckpoint, newest_first
 from lightlib.errors import CheckpointError, MisconfigurationException, few
 
 _WORDS = re.compile(r"(epoch|step):(.*)", re.DOTALL)
@@ -52,7 +52,7 @@ class Selector:
             )
         return cls(match[1], int(match[2]))
 
-    def path(self, seen: Sequence[Seen], folders: Sequence[str]) -> str:
+    def path(self, seen: Sequence[ListedCheckpoint], folders: Sequence[str]) -> str:
         """Return the newest checkpoint of the epoch or step, preferably one from which a run can resume.
 
         Raises:
@@ -80,7 +80,7 @@ class Selector:
             fix=f"ckpt_path='{self.kind}:{numbers[0]}'" if there else "pass a path, or ckpt_path=None to begin a run.",
         )
 
-    def _numbers(self, checkpoints: Sequence[Seen]) -> Iterator[tuple[Seen, int]]:
+    def _numbers(self, checkpoints: Sequence[ListedCheckpoint]) -> Iterator[tuple[ListedCheckpoint, int]]:
         """Yield the checkpoints with their epoch or step; damaged ones are left out."""
         for checkpoint in checkpoints:
             if self.kind == "step" and checkpoint.label is not None:

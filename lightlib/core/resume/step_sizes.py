@@ -104,7 +104,7 @@ class StepSizes:
         if self.workers > 1 and then.batch != now.batch:
             yield f"batches of {self.workers} workers, which share out a stream: {then.batch} then, {now.batch} now"
 
-    def refuse_others(self, run: Run) -> None:
+    def refuse_changed(self, run: Run) -> None:
         """Raise a CheckpointError if the global batch size is not that of the checkpoint."""
         then, now = self.then, self.now
         if self.unit != "samples" or then.samples == now.samples:

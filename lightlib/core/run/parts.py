@@ -86,7 +86,7 @@ class StopRequests:
     weights: list[Any] = field(default_factory=list)
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether an early stop was requested."""
         return STOP in self.waiting
 
@@ -147,10 +147,10 @@ class StopRequests:
         waiting = {kind for kind in self.waiting if kind != STOP} | ({VALIDATE} if self.validating else set())
         return {"waiting": sorted(waiting), "reason": self.reason}
 
-    def load_state_dict(self, state: Mapping[str, Any], asked: bool) -> None:
-        """Make the requests of a checkpoint again; `asked`: also that of a stop."""
+    def load_state_dict(self, state: Mapping[str, Any], is_requested: bool) -> None:
+        """Make the requests of a checkpoint again; `is_requested`: also that of a stop."""
         self.waiting.update(state.get("waiting", ()))
-        if asked:
+        if is_requested:
             self.reason = state.get("reason")
             self.request()
 

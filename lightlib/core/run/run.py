@@ -274,7 +274,7 @@ class Run:
 
     def stopping(self) -> bool:
         stop = self.stop
-        if not (stop.asked and self.plan.may_stop(self.progress) and self.between_windows()):
+        if not (stop.is_requested and self.plan.may_stop(self.progress) and self.between_windows()):
             return False
         if not stop.agreed(STOP, self.position()):
             return False
@@ -284,7 +284,7 @@ class Run:
     def refuse_early_stop(self) -> None:
         """Cancel a request to stop that came before min_epochs or min_steps."""
         stop = self.stop
-        if stop.asked and not self.plan.may_stop(self.progress):
+        if stop.is_requested and not self.plan.may_stop(self.progress):
             if not stop.agreed(STOP, self.position()):
                 return  # the other ranks have not reached this position yet
             stop.refuse_stop()

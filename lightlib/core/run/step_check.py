@@ -54,7 +54,7 @@ class StepCheck:
         batches = run.progress.batch - batch
         if not batches or run.progress.step > step or plan.max_epochs < math.inf or plan.max_steps == math.inf:
             return
-        may_stop = run.stop.asked or any(isinstance(callback, _MAY_STOP) for callback in run.callbacks)
+        may_stop = run.stop.is_requested or any(isinstance(callback, _MAY_STOP) for callback in run.callbacks)
         if may_stop or not run.module.automatic_optimization:
             return
         if not run.optimization.optimizers:

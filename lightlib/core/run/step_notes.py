@@ -84,7 +84,7 @@ def explain_dtypes(error: Exception, module: nn.Module, data: Any, converts: boo
         fix = f"{owner}(precision={true!r}), which converts weights and data, in place of converting the module."
     report.add_note(
         error,
-        f"The weights of {type(module).__name__} are {_words(weights)}, and its data are {_words(floats)}.\n"
+        f"The weights of {type(module).__name__} are {_names(weights)}, and its data are {_names(floats)}.\n"
         f"  Expected: one dtype, or mixed precision.\n  Fix: {fix}",
     )
 
@@ -136,5 +136,5 @@ def _sizes(run: Run, failed: _Failed | None) -> str:
     return f"This process holds: {', '.join(texts)}{device}."
 
 
-def _words(dtypes: set[torch.dtype]) -> str:
+def _names(dtypes: set[torch.dtype]) -> str:
     return " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))

@@ -12,7 +12,7 @@ from lightlib import report
 from lightlib.core.module.export import set_modes
 from lightlib.core.run.parts import VALIDATION
 from lightlib.core.run.user_objects import owners_of
-from lightlib.core.run.user_snapshot import known_to
+from lightlib.core.run.user_snapshot import context_of
 from lightlib.core.run.user_state import Missing
 from lightlib.core.run.waiting_gradients import restore_gradients, waiting_gradients
 from lightlib.core.values.attributes import ABSENT, Unsaveable
@@ -74,7 +74,7 @@ class Unfinished:
         if run.train_data is None or run.train_data.rereads_exactly:
             return None
         try:
-            return encode(run.results.train.batch, known_to(run, owners_of(run)), "batch")
+            return encode(run.results.train.batch, context_of(run, owners_of(run)), "batch")
         except Unsaveable as error:
             self._miss("the batch that is running, which a resumed run reads again", str(error))
             return None
@@ -108,7 +108,7 @@ class Unfinished:
         if name == _VALIDATED:
             hook["metrics"] = run.results.table.metrics_of_module()
         if name == "on_train_batch_end" and rest:
-            context = known_to(run, owners_of(run))
+            context = context_of(run, owners_of(run))
             try:
                 hook["args"] = [encode(value, context, name) for value in args]
             except Unsaveable as error:
@@ -152,7 +152,7 @@ class Unfinished:
         if "gradients" in saved:
             restore_gradients(run, saved["gradients"])
         if "batch" in saved and run.train_data is not None:
-            run.train_data.keep(restored(saved["batch"], ABSENT, known_to(run, owners_of(run))))
+            run.train_data.keep(restored(saved["batch"], ABSENT, context_of(run, owners_of(run))))
         if "window" in saved:
             run.optimization.window.load_state_dict(saved["window"])
         hook, self._saved = saved.get("hook"), {}
@@ -164,7 +164,7 @@ class Unfinished:
             run.hooks.leave_out(name, self._begun(hook), run.saver.release)
         elif name in _HOOKS:
             self._saved = saved
-            ends = run.plan.done(run.progress) or (run.stop.asked and run.plan.may_stop(run.progress))
+            ends = run.plan.done(run.progress) or (run.stop.is_requested and run.plan.may_stop(run.progress))
             if ends or name == "on_fit_epoch_end":
                 self.complete()
 
@@ -203,7 +203,7 @@ class Unfinished:
                 metric.reset()
             run.end_validation()
         elif name in _AFTER_A_BATCH:
-            context = known_to(run, owners_of(run))
+            context = context_of(run, owners_of(run))
             args = [restored(value, ABSENT, context) for value in hook["args"]]
             run.complete_batch(name, rest, args, bool(hook["stepped"]))
         else:

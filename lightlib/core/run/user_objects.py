@@ -20,7 +20,7 @@ from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.values.attributes import (
-    Known,
+    SnapshotContext,
     attributes_of,
     dict_of,
     give,
@@ -34,7 +34,7 @@ from lightlib.core.values.classes import data_of_class, functions_of_class, user
 from lightlib.core.values.digest import is_container
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.data.sharding import is_plain_batches
-from lightlib.data.workers import users_own
+from lightlib.data.workers import unwrapped
 from lightlib.loggers.hyperparameters import is_config, put, unresolved
 from lightlib.torch_private import buffers_of, non_persistent_buffers
 
@@ -118,7 +118,7 @@ class Owner:
             give(self.held, name, value)
 
 
-def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
+def parts_of_module(module: nn.Module, device: Any, roots: Iterable[str]) -> SnapshotContext:
     """Return the modules, parameters and buffers that every checkpoint holds, by name and by `id`."""
     parts: dict[str, Any] = {"": module}
     parts |= {name: part for name, part in module.named_modules() if name}
@@ -128,7 +128,7 @@ def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
         prefix = f"{place}." if place else ""
         parts |= {f"{prefix}{name}": buffer for name, buffer in buffers_of(part).items() if name not in unsaved}
     names = {id(part): name for name, part in parts.items() if part is not None}
-    return Known(names=names, parts=parts, device=device, roots=frozenset(roots))
+    return SnapshotContext(names=names, parts=parts, device=device, roots=frozenset(roots))
 
 
 def loaders_of(run: Run) -> Iterator[tuple[str, Any, bool, bool]]:
@@ -211,7 +211,7 @@ def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iter
         yield Owner(name, loader, "loader", _names_of_base(DataLoader, (0,)), trains)
     for part, word in _PARTS.items():
         attribute = dict_of(loader).get(part)
-        attribute = users_own(attribute) if part == "dataset" else _with_state(attribute)
+        attribute = unwrapped(attribute) if part == "dataset" else _with_state(attribute)
         of_library = root_of(type(attribute)) in registry.names("streams")
         by_loader = part == "dataset" and (saved or (of_library and not trains)) and _has(attribute, "state_dict")
         skipped = (
@@ -242,7 +242,7 @@ def _has(owner: Any, name: str) -> bool:
         return False
 
 
-def within(owners: list[Owner], context: Known, types: dict[str, type] | None) -> Iterator[Owner]:
+def within(owners: list[Owner], context: SnapshotContext, types: dict[str, type] | None) -> Iterator[Owner]:
     """Yield the owners, and the user's objects that they hold.
 
     Args:
@@ -273,7 +273,7 @@ def within(owners: list[Owner], context: Known, types: dict[str, type] | None) -
             queue.append((inner, depth + 1))
 
 
-def _is_owner(value: Any, context: Known) -> bool:
+def _is_owner(value: Any, context: SnapshotContext) -> bool:
     if id(value) in context.names or has_protocol(value) or is_container(value) or is_a(value, FunctionType):
         return False
     return _holds_data(value) or is_users_object(value)

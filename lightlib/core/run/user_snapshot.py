@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lightlib.core.metrics.torchmetric import is_metric
-from lightlib.core.run.user_objects import Owner, known_parts, owners_of, within
-from lightlib.core.values.attributes import ABSENT, Known, is_a
+from lightlib.core.run.user_objects import Owner, owners_of, parts_of_module, within
+from lightlib.core.values.attributes import ABSENT, SnapshotContext, is_a
 from lightlib.core.values.class_source import LIBRARIES, root_of
 from lightlib.core.values.classes import functions_of_class, hooks_on
 from lightlib.core.values.digest import digest
@@ -32,7 +32,7 @@ class Snapshot:
         hooks: The names of the user's hooks on them and on parameters, by name.
     """
 
-    known: Known
+    known: SnapshotContext
     owners: list[Owner] = field(default_factory=list)
     digests: dict[tuple[str, str], Any] = field(default_factory=dict)
     ids: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
         owners: The objects; default: all of the run.
     """
     owners = owners_of(run) if owners is None else owners
-    context = known_to(run, owners)
+    context = context_of(run, owners)
     if start is not None:
         context.use_containers(start.known.ids)
     types = None if start is None else start.known.types
@@ -101,12 +101,12 @@ def changed_since(before: Iterable[Snapshot], now: Snapshot) -> Snapshot:
             getattr(first, name).update(getattr(taken, name) | getattr(first, name))
     keys = [key for key in first.digests.keys() | now.digests.keys() if key[0] in places]
     changed = [key for key in keys if first.digests.get(key, ABSENT) != now.digests.get(key, ABSENT)]
-    flags: dict[str, Any] = {name: _other(getattr(first, name), getattr(now, name)) for name in _FLAGS}
+    flags: dict[str, Any] = {name: _changed_values(getattr(first, name), getattr(now, name)) for name in _FLAGS}
     flags["digests"] = {key: first.digests.get(key, ABSENT) for key in changed}
     return Snapshot(now.known, ids={key: first.ids.get(key, 0) for key in changed}, **flags)
 
 
-def _other(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def _changed_values(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in before.items() if name in now and now[name] != value}
 
 
@@ -119,16 +119,16 @@ def as_before(start: Snapshot, changed: Snapshot | None) -> Snapshot:
     return replace(start, **parts)
 
 
-def known_to(run: Run, owners: list[Owner]) -> Known:
+def context_of(run: Run, owners: list[Owner]) -> SnapshotContext:
     """Return the run's own parts, which values of the user's objects may refer to."""
     roots = {root_of(kind) for owner in owners for kind in type(owner.held).__mro__} - LIBRARIES
-    return known_parts(run.module, run.strategy.root_device, roots)
+    return parts_of_module(run.module, run.strategy.root_device, roots)
 
 
 def owners_within(run: Run, start: Snapshot | None) -> list[Owner]:
     """Return the user's objects of a run, and the objects that they hold."""
     owners = owners_of(run)
-    return list(within(owners, known_to(run, owners), None if start is None else start.known.types))
+    return list(within(owners, context_of(run, owners), None if start is None else start.known.types))
 
 
 def _saved_by_the_run(run: Run) -> set[int]:

@@ -13,7 +13,7 @@ from lightlib import report
 from lightlib.core.metrics.torchmetric import is_metric, load_metric_state, metric_state
 from lightlib.core.module.export import set_modes
 from lightlib.core.run.user_objects import Owner, owners_of
-from lightlib.core.run.user_snapshot import Snapshot, as_before, changed_since, known_to, owners_within, snapshot
+from lightlib.core.run.user_snapshot import Snapshot, as_before, changed_since, context_of, owners_within, snapshot
 from lightlib.core.values.attributes import ABSENT, COPIED, LARGEST, TooLarge, Unsaveable, dict_of, has_protocol
 from lightlib.core.values.class_source import updated
 from lightlib.core.values.encoding import advances_unseen, encode
@@ -234,7 +234,7 @@ class UserState:
         gone = [[*key] for key in start.digests if key[0] in present and key not in now.digests]
         return {
             "training": _differing(start.training, self._modes or now.training),
-            "requires_grad": _differing(start.requires_grad, _known(now.requires_grad, start.requires_grad)),
+            "requires_grad": _differing(start.requires_grad, _frozen_flags(now.requires_grad, start.requires_grad)),
             "metrics": self._metrics(now),
             "values": {"module": {}, **values},  # readers of the file find the module, changed or not
             "gone": gone,
@@ -338,7 +338,7 @@ class UserState:
         self._sticky |= {(place, name) for place, attributes in values.items() for name in attributes}
 
 
-def _known(flags: dict[str, bool], start: dict[str, bool]) -> dict[str, bool]:
+def _frozen_flags(flags: dict[str, bool], start: dict[str, bool]) -> dict[str, bool]:
     """Return flags without those of parameters that were made since and have the usual one, True."""
     return {name: flag for name, flag in flags.items() if name in start or not flag}
 
@@ -423,7 +423,7 @@ def _restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], b
 
 def _restore_values(run: Run, start: Snapshot | None, values: Values) -> None:
     """Restore attributes of the user's objects, and warn about those that cannot be restored."""
-    context, lost = known_to(run, owners_of(run)), []
+    context, lost = context_of(run, owners_of(run)), []
     owners = {owner.place: owner for owner in owners_within(run, start)}
     for place, attributes in values.items():
         if place not in owners:

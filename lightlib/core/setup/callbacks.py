@@ -29,7 +29,7 @@ def callbacks_in(given: Any) -> list[Any]:
         MisconfigurationException: A class is given twice, or next to an object of it.
     """
     items = _items(given)
-    callbacks = [_made(item) for item in items]
+    callbacks = [_instance_of(item) for item in items]
     _refuse_twice([item for item in items if isinstance(item, type)], callbacks)
     return callbacks
 
@@ -43,7 +43,7 @@ def callbacks_of_packages() -> list[Any]:
 
 
 @dataclass
-class GivenCallbacks:
+class NamedCallbacks:
     """The callbacks of a Trainer's argument.
 
     Attributes:
@@ -56,7 +56,7 @@ class GivenCallbacks:
     _named: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, argument: Any) -> GivenCallbacks:
+    def of(cls, argument: Any) -> NamedCallbacks:
         """Return the callbacks of `Trainer(callbacks=argument)`.
 
         Raises:
@@ -71,7 +71,7 @@ class GivenCallbacks:
                 named_callbacks._add(named)
                 classes += [value for value in named.values() if isinstance(value, type)]
             else:
-                named_callbacks.callbacks.append(_made(entry))
+                named_callbacks.callbacks.append(_instance_of(entry))
                 classes += [entry] if isinstance(entry, type) else []
         _refuse_twice(classes, named_callbacks.callbacks)
         return named_callbacks
@@ -84,7 +84,7 @@ class GivenCallbacks:
                 self._leave_out(name)
                 self.without.discard(name)
             else:
-                self._put(name, _checked(name, _made(value)))
+                self._put(name, _checked(name, _instance_of(value)))
 
     def _put(self, name: str, callback: Any) -> None:
         before = self._named.get(name)
@@ -118,7 +118,7 @@ def _refuse_twice(classes: Iterable[type], callbacks: list[Any]) -> None:
             )
 
 
-def _made(callback: Any) -> Any:
+def _instance_of(callback: Any) -> Any:
     """Return an object of a class of callbacks; anything else as it is."""
     if not (isinstance(callback, type) and issubclass(callback, Callback) and callback is not Callback):
         return callback

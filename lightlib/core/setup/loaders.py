@@ -37,7 +37,7 @@ _made: WeakSet[DataLoader[Any]] = WeakSet()  # from data sets
 _NAMES = {"train": "training", "val": "validation", "test": "test", "predict": "prediction"}
 
 
-def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
+def check_kinds(loaders: Mapping[str, Any], datamodule: Any) -> None:
     """Refuse arguments that are not loaders or data modules, before anything else happens."""
     if datamodule is not None and not isinstance(datamodule, DataModule):
         raise ArgumentTypeError(
@@ -151,7 +151,7 @@ def find(
         resolved: Returns the batch size that the Trainer's arguments leave for the training data, if they do.
     """
     name = f"{stage}_dataloader"
-    batch_size = _wanted_batch_size(module, datamodule)
+    batch_size = _batch_size_attribute(module, datamodule)
 
     def size() -> int | None:
         return batch_size or (resolved() if stage == "train" else None)
@@ -227,7 +227,7 @@ def _empty(stage: str, reason: str) -> MisconfigurationException:
     )
 
 
-def _wanted_batch_size(module: Module, datamodule: Any) -> int | None:
+def _batch_size_attribute(module: Module, datamodule: Any) -> int | None:
     for owner in (datamodule, module):
         for source in (owner, getattr(owner, "hparams", None)):
             size = source.get("batch_size") if isinstance(source, dict) else getattr(source, "batch_size", None)

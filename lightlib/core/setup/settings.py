@@ -290,7 +290,7 @@ class Settings:
     def of(cls, arguments: Mapping[str, Any]) -> Settings:
         """Check every argument and return the settings."""
         expanded = with_durations(arguments)
-        _refuse_barebones_with_others(expanded)
+        _refuse_with_barebones(expanded)
         _or_none(_text)("model_registry", expanded["model_registry"])
         flag("suggest_integrations", expanded["suggest_integrations"])
         data = {name: expanded[name] for name in ("max_duration", "validate_each")}
@@ -412,7 +412,7 @@ def _checks() -> dict[str, Callable[[str, Any], Any]]:
     return {each.name: each.metadata["check"] for each in fields(Settings) if "check" in each.metadata}
 
 
-def _refuse_barebones_with_others(arguments: Mapping[str, Any]) -> None:
+def _refuse_with_barebones(arguments: Mapping[str, Any]) -> None:
     if not flag("barebones", arguments["barebones"]):
         return
     wants = [

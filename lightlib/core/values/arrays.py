@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from lightlib.core.values.attributes import ABSENT, Known, Unsaveable, dict_of
+from lightlib.core.values.attributes import ABSENT, SnapshotContext, Unsaveable, dict_of
 
 
-def encoded_array(value: Any, context: Known, path: str, each: Callable[[Any, str], Any]) -> dict[str, Any]:
+def encoded_array(value: Any, context: SnapshotContext, path: str, each: Callable[[Any, str], Any]) -> dict[str, Any]:
     """Return an array or a scalar of NumPy as plain values, which `restored_array` reverses.
 
     Args:

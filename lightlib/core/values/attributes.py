@@ -51,7 +51,7 @@ class TooLarge(Unsaveable):
 
 
 @dataclass
-class Known:
+class SnapshotContext:
     """The run's own parts, and the state of one pass over the user's values.
 
     Attributes:
@@ -78,7 +78,7 @@ class Known:
     kept: list[Any] = field(default_factory=list)
     compared: int = 0
 
-    def again(self, room: int = LARGEST, start: Known | None = None) -> Known:
+    def again(self, room: int = LARGEST, start: SnapshotContext | None = None) -> SnapshotContext:
         """Return a copy for another pass: with nothing seen, and the findings from the start of training, if given."""
         types, fixed = ({}, {}) if start is None else (start.types, start.fixed)
         return replace(self, types=types, fixed=fixed, room=room, seen={}, kept=[], compared=0)
@@ -171,7 +171,7 @@ def is_data(kind: type) -> bool:
     return issubclass(kind, _DATA)
 
 
-def made(name: str) -> Any:
+def new_object(name: str) -> Any:
     """Return a new object of a class for which `is_data` holds, by its full name; None without such a class."""
     kinds: dict[str, Any] = {full_name(kind): kind for kind in (*_DATA, queue.LifoQueue, queue.PriorityQueue)}
     kind = kinds.get(name)
@@ -182,7 +182,7 @@ def _is_ours(kind: type) -> bool:
     return any(base.__module__.partition(".")[0] == "lightlib" for base in kind.__mro__)
 
 
-def is_runs(value: Any, context: Known) -> bool:
+def is_runs(value: Any, context: SnapshotContext) -> bool:
     """Whether an object belongs to the run, or reads data: user state does not include its attributes."""
     if is_a(value, nn.Module):
         return any(id(parameter) in context.names for parameter in value.parameters())
@@ -217,7 +217,7 @@ def full_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _found(name: str) -> Any:
+def _imported_class(name: str) -> Any:
     """Return the class of this name if the program has imported it; nothing is imported or called."""
     module, _, qualname = name.partition(":")
     kind: Any = sys.modules.get(module)
@@ -226,9 +226,9 @@ def _found(name: str) -> Any:
     return kind if isinstance(kind, type) else None
 
 
-def record_class(name: str, context: Known) -> type | None:
+def record_class(name: str, context: SnapshotContext) -> type | None:
     """Return the named tuple or dataclass of this name, if the user defined it and the program has imported it."""
-    kind = _found(name) if name.partition(":")[0].partition(".")[0] in context.roots else None
+    kind = _imported_class(name) if name.partition(":")[0].partition(".")[0] in context.roots else None
     if kind is None:
         return None
     return kind if is_dataclass_type(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")) else None
@@ -236,5 +236,5 @@ def record_class(name: str, context: Known) -> type | None:
 
 def enum_class(name: str) -> Any:
     """Return the enumeration of this name, if the program has imported it."""
-    kind = _found(name)
+    kind = _imported_class(name)
     return kind if kind is not None and issubclass(kind, enum.Enum) else None

@@ -163,7 +163,7 @@ def stored(kind: Any) -> frozenset[str]:
     return frozenset(
         name
         for node in nodes
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and (name := _own(node))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and (name := _self_attribute(node))
     )
 
 
@@ -182,8 +182,8 @@ def _updates(node: ast.AST) -> set[str]:
         return _names([node.target])
     if isinstance(node, ast.Assign):
         stored = _names(node.targets)
-        replaced = {name for target in node.targets if (name := _own(target))}
-        read = {name for part in ast.walk(node.value) if (name := _own(part))}
+        replaced = {name for target in node.targets if (name := _self_attribute(target))}
+        read = {name for part in ast.walk(node.value) if (name := _self_attribute(part))}
         return (stored - replaced) | (replaced & read)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATE:
         return _names([node.func.value])
@@ -197,12 +197,12 @@ def _names(targets: list[Any]) -> set[str]:
         part = target
         while isinstance(part, ast.Subscript):
             part = part.value
-        if name := _own(part):
+        if name := _self_attribute(part):
             names.add(name)
     return names
 
 
-def _own(node: Any) -> str | None:
+def _self_attribute(node: Any) -> str | None:
     is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
     return node.attr if is_own else None
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightlib.core.values.attributes import Known
+from lightlib.core.values.attributes import SnapshotContext
 from lightlib.torch_private import version_of
 
 LARGE = 2**26  # a tensor or array of up to so many bytes is compared in full
@@ -28,7 +28,7 @@ def is_plain_tensor(value: Tensor) -> bool:
     return type(value) in _PLAIN_TENSORS and value.layout is torch.strided and not value.is_meta
 
 
-def content_of_tensor(value: Tensor, context: Known) -> Any:
+def content_of_tensor(value: Tensor, context: SnapshotContext) -> Any:
     """Return a value that differs if the content of a tensor has changed, also by ``.data`` or through a NumPy view.
 
     Beyond the limits, and for subclasses of tensors, this is torch's count of writes, and a sample.
@@ -89,7 +89,7 @@ def checksum_on_device(flat: Tensor) -> int:
     return hash((int((numbers * factors).sum()), *rest))
 
 
-def content_of_array(value: Any, context: Known) -> Any:
+def content_of_array(value: Any, context: SnapshotContext) -> Any:
     """Return a value that differs if the content of a NumPy array or scalar without objects has changed."""
     import numpy  # optional: numpy
 

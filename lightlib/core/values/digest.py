@@ -21,7 +21,7 @@ from lightlib.core.values.attributes import (
     DEEPEST,
     SCALARS,
     TIMES,
-    Known,
+    SnapshotContext,
     Unsaveable,
     attributes_of,
     dict_of,
@@ -42,7 +42,7 @@ _CHUNK = 10_000
 _BASES = (OrderedDict, dict, list, tuple, deque, set, frozenset)
 
 
-def digest(value: Any, context: Known, path: str = "", depth: int = 0) -> Any:
+def digest(value: Any, context: SnapshotContext, path: str = "", depth: int = 0) -> Any:
     """Return a small value that differs if `value` has changed.
 
     Containers are compared in full, tensors and arrays up to 64 MiB each and 256 MiB together; larger ones by samples
@@ -107,7 +107,7 @@ def attributes_of_container(value: Any) -> dict[str, Any]:
     return attributes_of(value) if issubclass(type(value), _BASES) and type(value) not in _BASES else {}
 
 
-def _digest_of_array(value: Any, context: Known, path: str, depth: int) -> Any:
+def _digest_of_array(value: Any, context: SnapshotContext, path: str, depth: int) -> Any:
     import numpy  # optional: numpy
 
     kind = type(value)
@@ -122,7 +122,7 @@ def _digest_of_array(value: Any, context: Known, path: str, depth: int) -> Any:
     return kind.__name__, content_of_array(value, context), attributes
 
 
-def _digest_of_items(value: Any, context: Known, path: str, depth: int) -> tuple[Any, ...]:
+def _digest_of_items(value: Any, context: SnapshotContext, path: str, depth: int) -> tuple[Any, ...]:
     attributes = attributes_of_container(value).items()
     of_attributes = [(name, digest(item, context, f"{path}.{name}", depth + 1)) for name, item in attributes]
     is_set = issubclass(type(value), (set, frozenset))
@@ -161,7 +161,7 @@ def _key(key: Any) -> Any:
         return f"{type(key).__name__} {id(key)}"
 
 
-def _digest_of_object(value: Any, context: Known, path: str, depth: int) -> Any:
+def _digest_of_object(value: Any, context: SnapshotContext, path: str, depth: int) -> Any:
     kind = type(value)
     if is_runs(value, context):
         context.fixed[path] = kind.__name__, id(value)
@@ -194,7 +194,7 @@ def _digest_of_object(value: Any, context: Known, path: str, depth: int) -> Any:
     return _digest_of_other(value, context, path, parts)
 
 
-def _digest_of_function(value: Any, context: Known, path: str, parts: Callable[[Any], list[Any]]) -> Any:
+def _digest_of_function(value: Any, context: SnapshotContext, path: str, parts: Callable[[Any], list[Any]]) -> Any:
     context.types[path] = value
     cells = [
         (name, _content(cell)) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
@@ -211,7 +211,7 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _digest_of_other(value: Any, context: Known, path: str, parts: Callable[[Any], list[Any]]) -> Any:
+def _digest_of_other(value: Any, context: SnapshotContext, path: str, parts: Callable[[Any], list[Any]]) -> Any:
     """Return the digest of an object that is saved in another way than by its attributes, or not at all."""
     kind, state = type(value), state_of_library(value)
     if state is not None:
@@ -233,7 +233,7 @@ def attributes_of_generator(value: Any) -> dict[str, Any]:
     return {name: item for name, item in dict_of(value).items() if name != "gauss_next"}
 
 
-def _digest_of_deep(value: Any, context: Known, path: str) -> Any:
+def _digest_of_deep(value: Any, context: SnapshotContext, path: str) -> Any:
     """Return the digest of a value below the deepest level that is saved, without recursion."""
     numbers: dict[int, int] = {}
     total, waiting = blake2b(digest_size=16), [value]

@@ -23,7 +23,7 @@ from lightlib.core.values.attributes import (
     IN_PLACE,
     SCALARS,
     TIMES,
-    Known,
+    SnapshotContext,
     TooLarge,
     Unsaveable,
     attributes_of,
@@ -34,7 +34,7 @@ from lightlib.core.values.attributes import (
     is_dataclass_type,
     is_runs,
     is_users_object,
-    made,
+    new_object,
     record_class,
     state_of,
 )
@@ -57,7 +57,7 @@ _NAME_AT_END = re.compile(r"\w+")
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict, OrderedDict, Counter, defaultdict)
 
 
-def encode(value: Any, context: Known, path: str = "", within: tuple[int, ...] = ()) -> Any:
+def encode(value: Any, context: SnapshotContext, path: str = "", within: tuple[int, ...] = ()) -> Any:
     """Return `value` as tensors and plain values, which :func:`restored` reverses.
 
     Args:
@@ -88,7 +88,7 @@ def encode(value: Any, context: Known, path: str = "", within: tuple[int, ...] =
         raise
 
 
-def _encoded(value: Any, context: Known, path: str, within: tuple[int, ...]) -> Any:
+def _encoded(value: Any, context: SnapshotContext, path: str, within: tuple[int, ...]) -> Any:
     kind = type(value)
     if issubclass(kind, Tensor):
         return _tensor(value, context)
@@ -110,7 +110,7 @@ def _encoded(value: Any, context: Known, path: str, within: tuple[int, ...]) -> 
     return encoder(value, context, path, within)
 
 
-def _tensor(value: Tensor, context: Known) -> Any:
+def _tensor(value: Tensor, context: SnapshotContext) -> Any:
     if not is_plain_tensor(value):
         where = "without data" if value.is_meta else f"of layout {value.layout}"
         raise Unsaveable(f"it is a {type(value).__name__} {where}")
@@ -118,7 +118,7 @@ def _tensor(value: Tensor, context: Known) -> Any:
     return {"tensor": value.detach(), "on_device": value.device.type != "cpu", "grad": value.requires_grad}
 
 
-def _encoded_container(value: Any, context: Known, path: str, within: tuple[int, ...]) -> Any:
+def _encoded_container(value: Any, context: SnapshotContext, path: str, within: tuple[int, ...]) -> Any:
     kind = type(value)
     context.take(8 * len(value))
     if is_config(value):
@@ -149,14 +149,14 @@ def _encoded_container(value: Any, context: Known, path: str, within: tuple[int,
     return {kind.__name__: items, "maxlen": value.maxlen} if kind is deque else {kind.__name__: items}
 
 
-def _encoded_items(items: list[Any], context: Known, path: str, within: tuple[int, ...]) -> Any:
+def _encoded_items(items: list[Any], context: SnapshotContext, path: str, within: tuple[int, ...]) -> Any:
     packed_items = packed(items, context)
     if packed_items is not None:
         return {"packed": packed_items} if isinstance(packed_items, dict) else packed_items
     return [encode(item, context, f"{path}[{number}]", within) for number, item in enumerate(items)]
 
 
-def _encoded_enum(value: Any, context: Known, path: str) -> Any:
+def _encoded_enum(value: Any, context: SnapshotContext, path: str) -> Any:
     kind, member = type(value), dict_of(value)
     name = full_name(kind) if enum_class(full_name(kind)) is kind else None
     if name is None and context.types.get(path) is not kind:
@@ -166,7 +166,7 @@ def _encoded_enum(value: Any, context: Known, path: str) -> Any:
     return {"enum": member["_name_"], "class": name}
 
 
-def _encoded_object(value: Any, context: Known, path: str, within: tuple[int, ...]) -> Any:
+def _encoded_object(value: Any, context: SnapshotContext, path: str, within: tuple[int, ...]) -> Any:
     kind = type(value)
     if issubclass(kind, enum.Enum):
         return _encoded_enum(value, context, path)
@@ -195,7 +195,7 @@ def _encoded_object(value: Any, context: Known, path: str, within: tuple[int, ..
         if now.fixed[path] != context.fixed.get(path, now.fixed[path]):
             raise Unsaveable(_CHANGED_WITHIN)
         return {"object": _encoded_attributes(value, context, path, within)}
-    if made(full_name(kind)) is not None:
+    if new_object(full_name(kind)) is not None:
         return {"object": _encoded_attributes(value, context, path, within), "class": full_name(kind)}
     if context.types.get(path) is not kind:
         raise Unsaveable(
@@ -221,7 +221,7 @@ _CHANGED_WITHIN = "variables of its closure, or its defaults, have changed"
 _FUNCTIONS = (FunctionType, MethodType, type(len))
 
 
-def _encoded_generator(value: Any, context: Known, path: str, within: tuple[int, ...]) -> Any:
+def _encoded_generator(value: Any, context: SnapshotContext, path: str, within: tuple[int, ...]) -> Any:
     context.take(5120)
     saved = {"generator": state_of_generator(value)}
     attributes = attributes_of_generator(value)
@@ -230,7 +230,7 @@ def _encoded_generator(value: Any, context: Known, path: str, within: tuple[int,
     return saved
 
 
-def _encoded_attributes(value: Any, context: Known, path: str, within: tuple[int, ...]) -> dict[str, Any]:
+def _encoded_attributes(value: Any, context: SnapshotContext, path: str, within: tuple[int, ...]) -> dict[str, Any]:
     return {name: encode(item, context, f"{path}.{name}", within) for name, item in attributes_of(value).items()}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from lightlib.core.values.attributes import (
     ABSENT,
     SCALARS,
-    Known,
+    SnapshotContext,
     Unsaveable,
     attributes_of,
     dict_of,
@@ -49,7 +49,7 @@ class Columns:
     parts: list[Sequence[Any]]
 
 
-def _columns(items: Sequence[Any], context: Known) -> Columns | None:
+def _columns(items: Sequence[Any], context: SnapshotContext) -> Columns | None:
     """Return values as columns, None if they have several forms or one that is not saved by its parts."""
     kind = type(items[0])
     if kind is tuple or (issubclass(kind, tuple) and record_class(full_name(kind), context) is kind):
@@ -70,7 +70,7 @@ def _columns(items: Sequence[Any], context: Known) -> Columns | None:
     return Columns(full_name(kind), list(rows[0]), [[row[name] for row in rows] for name in rows[0]])
 
 
-def content_of_many(items: Sequence[Any], context: Known, depth: int = 0) -> Any:
+def content_of_many(items: Sequence[Any], context: SnapshotContext, depth: int = 0) -> Any:
     """Return a value that differs if one of many values of one form has changed; None if they have no common form."""
     kinds = set(map(type, items))
     if len(items) < FEWEST or depth > _DEEPEST:
@@ -99,7 +99,7 @@ def _array_kind() -> Any:
     return None if numpy is None else numpy.ndarray
 
 
-def _content_of_tensors(items: Sequence[Tensor], context: Known) -> Any:
+def _content_of_tensors(items: Sequence[Tensor], context: SnapshotContext) -> Any:
     like = set(map(_LIKE, items))
     size = items[0].nbytes
     if len(like) > 1 or items[0].layout is not torch.strided or size > _SMALL:
@@ -116,7 +116,7 @@ def _content_of_tensors(items: Sequence[Tensor], context: Known) -> Any:
     return *about, _by_blocks(items, size, content) if items[0].numel() else []
 
 
-def _content_of_arrays(items: Sequence[Any], context: Known) -> Any:
+def _content_of_arrays(items: Sequence[Any], context: SnapshotContext) -> Any:
     import numpy  # optional: numpy
 
     size = items[0].nbytes
@@ -133,7 +133,7 @@ def _by_blocks(items: Sequence[Any], size: int, content: Callable[[Sequence[Any]
     return [content(items[first : first + number]) for first in range(0, len(items), number)]
 
 
-def packed(items: Sequence[Any], context: Known, depth: int = 0) -> Any:
+def packed(items: Sequence[Any], context: SnapshotContext, depth: int = 0) -> Any:
     """Return many values of one form as plain values, of which tensors are stacked; None if they have no common form.
 
     Args:
@@ -165,7 +165,7 @@ def packed(items: Sequence[Any], context: Known, depth: int = 0) -> Any:
     return None if None in parts else {"columns": columns.kind, "names": columns.names, "parts": parts}
 
 
-def _packed_tensors(items: Sequence[Tensor], context: Known) -> Any:
+def _packed_tensors(items: Sequence[Tensor], context: SnapshotContext) -> Any:
     like, first = set(map(_LIKE, items)), items[0]
     shapes, rest = {description[0] for description in like}, {description[1:] for description in like}
     if len(rest) > 1 or len({len(shape) for shape in shapes}) > 1 or first.layout is not torch.strided or first.is_meta:
@@ -180,7 +180,7 @@ def _packed_tensors(items: Sequence[Tensor], context: Known) -> Any:
     return {"flat": flat, "shapes": torch.tensor([list(item.shape) for item in items]), **about}
 
 
-def _packed_arrays(items: Sequence[Any], context: Known) -> Any:
+def _packed_arrays(items: Sequence[Any], context: SnapshotContext) -> Any:
     import numpy  # optional: numpy
 
     like = set(map(_LIKE_ARRAY, items))
@@ -192,7 +192,7 @@ def _packed_arrays(items: Sequence[Any], context: Known) -> Any:
     return {"arrays": content, "dtype": items[0].dtype.str, "shape": [len(items), *items[0].shape]}
 
 
-def unpacked(encoded: Any, current: Sequence[Any], context: Known) -> list[Any]:
+def unpacked(encoded: Any, current: Sequence[Any], context: SnapshotContext) -> list[Any]:
     """Return the values that `packed` encoded, tensors in place of those in `current` where they fit."""
     if isinstance(encoded, list):
         return encoded
@@ -221,7 +221,7 @@ def unpacked(encoded: Any, current: Sequence[Any], context: Known) -> list[Any]:
     return _records(kind, names, columns, context)
 
 
-def _records(kind: str, names: list[Any], columns: list[list[Any]], context: Known) -> list[Any]:
+def _records(kind: str, names: list[Any], columns: list[list[Any]], context: SnapshotContext) -> list[Any]:
     rows = zip(*columns, strict=True)
     if kind == "tuple":
         return list(rows)
@@ -252,7 +252,9 @@ def _padded(current: Sequence[Any], size: int) -> list[Any]:
     return [*current[:size], *([ABSENT] * (size - len(current)))]
 
 
-def _tensors(saved: list[Tensor], encoded: dict[str, Any], current: Sequence[Any], context: Known) -> list[Any]:
+def _tensors(
+    saved: list[Tensor], encoded: dict[str, Any], current: Sequence[Any], context: SnapshotContext
+) -> list[Any]:
     device = context.device if encoded["on_device"] else None
     tensors: list[Any] = []
     with torch.no_grad():

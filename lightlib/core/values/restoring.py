@@ -20,7 +20,7 @@ from lightlib.core.values.attributes import (
     IN_PLACE,
     SCALARS,
     TIMES,
-    Known,
+    SnapshotContext,
     Unsaveable,
     attributes_of,
     enum_class,
@@ -28,7 +28,7 @@ from lightlib.core.values.attributes import (
     give,
     has_protocol,
     is_users_object,
-    made,
+    new_object,
     record_class,
 )
 from lightlib.core.values.digest import is_container, items_of
@@ -42,7 +42,7 @@ _FACTORIES: dict[str, Callable[[], Any]] = {
 }
 
 
-def restored(encoded: Any, current: Any, context: Known, same: bool = True) -> Any:
+def restored(encoded: Any, current: Any, context: SnapshotContext, same: bool = True) -> Any:
     """Return the value that was encoded.
 
     Args:
@@ -62,12 +62,12 @@ def restored(encoded: Any, current: Any, context: Known, same: bool = True) -> A
     return _RESTORE[kind](encoded, current, context, same)
 
 
-def _items(encoded: Any, current: Any, context: Known) -> list[Any]:
+def _items(encoded: Any, current: Any, context: SnapshotContext) -> list[Any]:
     present = list(current) if isinstance(current, (list, tuple, deque)) else []
     return _each(encoded, present, context)
 
 
-def _each(encoded: Any, present: list[Any], context: Known) -> list[Any]:
+def _each(encoded: Any, present: list[Any], context: SnapshotContext) -> list[Any]:
     """Return the values of a container, given those that are there now."""
     if isinstance(encoded, dict):
         return unpacked(encoded.get("packed", encoded), present, context)
@@ -75,19 +75,19 @@ def _each(encoded: Any, present: list[Any], context: Known) -> list[Any]:
     return [restored(item, now, context) for item, now in zip(encoded, present, strict=False)]
 
 
-def _restore_part(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_part(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:  # noqa: ARG001  one signature for all
     if encoded["part"] not in context.parts:
         raise Unsaveable(f"it was the module's {encoded['part']!r}, which does not exist")
     return context.parts[encoded["part"]]
 
 
-def _restore_unchanged(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_unchanged(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:  # noqa: ARG001  one signature for all
     if current is ABSENT:
         raise Unsaveable("it held an object that had not changed, and is missing here")
     return current
 
 
-def _restore_tensor(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+def _restore_tensor(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:
     saved = encoded["tensor"]
     if same and isinstance(current, Tensor) and (current.shape, current.dtype) == (saved.shape, saved.dtype):
         with torch.no_grad():
@@ -97,11 +97,11 @@ def _restore_tensor(encoded: Any, current: Any, context: Known, same: bool) -> A
     return moved.requires_grad_(encoded["grad"])
 
 
-def _restore_array(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+def _restore_array(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:
     return restored_array(encoded, current, same, lambda item, now: restored(item, now, context))
 
 
-def _restore_mapping(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+def _restore_mapping(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:
     present = dict(items_of(current)) if isinstance(current, Mapping) and is_container(current) else {}
     keys = _keys(encoded["keys"], present, context)
     values = _each(encoded["values"], [present.get(key, ABSENT) for key in keys], context)
@@ -120,7 +120,7 @@ def _restore_mapping(encoded: Any, current: Any, context: Known, same: bool) -> 
     return kinds[encoded["mapping"]](pairs)
 
 
-def _keys(encoded: Any, present: Mapping[Any, Any], context: Known) -> list[Any]:
+def _keys(encoded: Any, present: Mapping[Any, Any], context: SnapshotContext) -> list[Any]:
     """Return the keys of a mapping; a member of an enumeration that cannot be found is one of its present keys."""
     if isinstance(encoded, dict):
         return unpacked(encoded["packed"], [], context)
@@ -129,14 +129,14 @@ def _keys(encoded: Any, present: Mapping[Any, Any], context: Known) -> list[Any]
     return [restored(key, first, context) for key in encoded]
 
 
-def _with_attributes(current: Any, encoded: Any, context: Known) -> Any:
+def _with_attributes(current: Any, encoded: Any, context: SnapshotContext) -> Any:
     now = attributes_of(current)
     for name, attribute in encoded.get("attributes", {}).items():
         give(current, name, restored(attribute, now.get(name, ABSENT), context))
     return current
 
 
-def _restore_filled(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_filled(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:  # noqa: ARG001  one signature for all
     base: Any = next((base for base in IN_PLACE[2:] if isinstance(current, base)), None)
     if base is None or type(current).__name__ != encoded["filled"]:
         raise Unsaveable(f"it was a {encoded['filled']}, but is {_named(current)} here")
@@ -147,14 +147,14 @@ def _restore_filled(encoded: Any, current: Any, context: Known, same: bool) -> A
     return _with_attributes(current, encoded, context)
 
 
-def _restore_config(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+def _restore_config(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:
     content = restored(encoded["config"], ABSENT, context)
     if not is_config(current):
         raise Unsaveable(f"it was a container of OmegaConf, but is {_named(current)} here")
     return refill(current, content, same)
 
 
-def _restore_sequence(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+def _restore_sequence(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:
     kind = next(iter(encoded))
     items = _items(encoded[kind], current, context)
     if kind in ("set", "deque") and same and type(current).__name__ == kind:
@@ -166,7 +166,7 @@ def _restore_sequence(encoded: Any, current: Any, context: Known, same: bool) ->
     return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
 
 
-def _restore_record(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+def _restore_record(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:
     kind: Any = record_class(encoded["record"], context)
     if kind is None:
         raise Unsaveable(f"it was a {encoded['record'].partition(':')[2]}, which this program does not have")
@@ -179,7 +179,7 @@ def _restore_record(encoded: Any, current: Any, context: Known, same: bool) -> A
     return target
 
 
-def _restore_enum(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_enum(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:  # noqa: ARG001  one signature for all
     saved, kind = encoded["enum"], enum_class(encoded["class"]) if encoded.get("class") else type(current)
     if kind is None or not issubclass(kind, enum.Enum):
         raise Unsaveable(f"it was the enumeration's member {saved!r}, but is {_named(current)} here")
@@ -190,11 +190,11 @@ def _restore_enum(encoded: Any, current: Any, context: Known, same: bool) -> Any
     return kind[saved]
 
 
-def _restore_library(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_library(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:  # noqa: ARG001  one signature for all
     return restored_library(encoded, current, same)
 
 
-def _restore_plain(encoded: Any, current: Any, context: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+def _restore_plain(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:  # noqa: ARG001  one signature for all
     (kind, saved), *_ = encoded.items()
     if kind == "path":
         return type(current)(saved) if isinstance(current, pathlib.PurePath) else pathlib.Path(saved)
@@ -204,11 +204,11 @@ def _restore_plain(encoded: Any, current: Any, context: Known, same: bool) -> An
     return times[kind].fromisoformat(saved)
 
 
-def _restore_object(encoded: Any, current: Any, context: Known, same: bool) -> Any:
+def _restore_object(encoded: Any, current: Any, context: SnapshotContext, same: bool) -> Any:
     (kind, saved), *_ = encoded.items()
     name = encoded.get("class")
     if name is not None and not (same and full_name(type(current)) == name):
-        current = made(name)
+        current = new_object(name)
         if current is None:
             raise Unsaveable(f"it was a {name.partition(':')[2]}, which is not known")
     fits = {"generator": is_generator, "metric": is_metric, "state": has_protocol, "object": is_users_object}[kind]
@@ -234,7 +234,7 @@ def _named(value: Any) -> str:
     return "missing" if value is ABSENT else f"a {type(value).__name__}"
 
 
-_RESTORE: dict[str, Callable[[Any, Any, Known, bool], Any]] = {
+_RESTORE: dict[str, Callable[[Any, Any, SnapshotContext, bool], Any]] = {
     "part": _restore_part,
     "unchanged": _restore_unchanged,
     "filled": _restore_filled,

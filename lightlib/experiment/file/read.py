@@ -50,7 +50,7 @@ def read(source: str | os.PathLike[str] | Mapping[str, Any], overrides: Iterable
         >>> config.searcher.max_trials, config.resources.slots_per_trial
         (8, 1)
     """
-    content, entries, name = _given(source)
+    content, entries, name = _content_of(source)
     nest(content, ExperimentConfig.known(), entries)
     for text in overrides:
         override(content, text, entries)
@@ -79,7 +79,7 @@ def save(config: ExperimentConfig, path: str | os.PathLike[str]) -> None:
     safe_files.replace(path, f"{dump(config.masked())}".encode())
 
 
-def _given(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Entry], str]:
+def _content_of(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Entry], str]:
     """Return the plain values of a source, the places of its keys, and its name."""
     if isinstance(source, Mapping):
         return copy.deepcopy(checks.mapping(source, Place("", {}))), {}, ""

@@ -48,7 +48,7 @@ class JournalFile(JournalFileBackend):
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        with _held(self._exclusive), self._own.open("r+b", buffering=0) as file:
+        with _locked(self._exclusive), self._own.open("r+b", buffering=0) as file:
             end = _without_torn_line(file, self._own)
             try:
                 _write_all(file, text.encode())
@@ -88,7 +88,7 @@ class KernelLock:
 
 
 @contextmanager
-def _held(lock: Lock) -> Iterator[None]:
+def _locked(lock: Lock) -> Iterator[None]:
     lock.acquire()
     try:
         yield

@@ -78,10 +78,10 @@ class Queue:
                 return None
             if not self._accepts(snapshot, entry.trial):
                 self._ledger.add(entry)  # for another worker
-            elif (added := self._own(self._ledger.add(entry, self._owner), snapshot)) is not None:
+            elif (added := self._added(self._ledger.add(entry, self._owner), snapshot)) is not None:
                 return added
 
-    def _own(self, identifier: int, before: Snapshot) -> Attempt | None:
+    def _added(self, identifier: int, before: Snapshot) -> Attempt | None:
         """Return the attempt that this worker added, if it holds: another one may have added the same meanwhile."""
         added = self._ledger.fresh(identifier)
         if added.number == before.next_number:

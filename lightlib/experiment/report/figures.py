@@ -95,7 +95,7 @@ def history(facts: Facts) -> Figure | None:
         return None
     rows = [row for _, row in sorted(ended, key=lambda pair: (pair[0], pair[1].trial.number))]
     places = list(range(1, len(rows) + 1))
-    values = [_known(row) for row in rows]
+    values = [_metric(row) for row in rows]
     best = min if facts.smaller_is_better else max
     dots = {
         "type": "scatter",
@@ -125,10 +125,10 @@ def parallel(facts: Facts) -> Figure | None:
     rows = [row for row in facts.rows if row.metric is not None]
     if not rows or not facts.axes:
         return None
-    values = [_known(row) for row in rows]
+    values = [_metric(row) for row in rows]
     axes = [*facts.axes, Axis("", facts.results.metric, is_log=_is_wide(values))]
     scales = [scale(axis, [row.at(axis) for row in rows]) for axis in facts.axes] + [scale(axes[-1], values)]
-    names = [f"{_name(row)}: {_known(row):.6g}" for row in rows]
+    names = [f"{_name(row)}: {_metric(row):.6g}" for row in rows]
     drawn = lines(axes, scales, names, smaller_is_better=facts.smaller_is_better)
     hidden = {"visible": False}
     x, y = {**hidden, "range": [-0.4, len(axes) - 0.6]}, {**hidden, "range": [-0.22, 1.18]}
@@ -140,7 +140,7 @@ def slices(facts: Facts) -> list[Figure]:
     """Return the metric over each searched hyperparameter, a dot for each trial with both."""
     best = facts.results.best
     rows = [row for row in facts.rows if row.metric is not None]
-    y = _metric_axis(facts, [_known(row) for row in rows])
+    y = _metric_axis(facts, [_metric(row) for row in rows])
     figures = []
     for axis in facts.axes:
         points = [(place, row) for row in rows if (place := row.at(axis)) is not None]
@@ -242,7 +242,7 @@ def _counts(row: Row) -> bool:
     return row.trial.state in ("completed", "stopped", "paused") and row.metric is not None
 
 
-def _known(row: Row) -> float:
+def _metric(row: Row) -> float:
     assert row.metric is not None, "checked by the caller"
     return row.metric
 

@@ -19,7 +19,7 @@ _ENDS: dict[str, Ending] = {"stop": "stopped", "pause": "paused"}
 
 
 @dataclass
-class Wanted:
+class TrialRequest:
     """The request of a searcher for one trial, and the events of the trial that it has handled.
 
     Attributes:
@@ -64,7 +64,7 @@ class Turn:
     """
 
     state: Any = None
-    trials: list[Wanted] = field(default_factory=list)
+    trials: list[TrialRequest] = field(default_factory=list)
     over: bool = False
     progress: float = 0.0
 
@@ -72,7 +72,11 @@ class Turn:
     def last(cls, ledger: Ledger) -> Turn | None:
         """Return the one that is in a ledger; None before the first."""
         saved = ledger.of_searcher().snapshot().attribute(SEARCHER, TURN)
-        return None if saved is None else cls(**{**saved, "trials": [Wanted(**request) for request in saved["trials"]]})
+        return (
+            None
+            if saved is None
+            else cls(**{**saved, "trials": [TrialRequest(**request) for request in saved["trials"]]})
+        )
 
     def write(self, ledger: Ledger, attempt: Attempt) -> None:
         """Write it.

@@ -17,7 +17,7 @@ from lightlib.experiment.ledger.beats import Beats
 from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.ledger.snapshot import ENDED, Snapshot
-from lightlib.experiment.searchers.custom import SEARCHER, Turn, Wanted, ending, reach, reached
+from lightlib.experiment.searchers.custom import SEARCHER, TrialRequest, Turn, ending, reach, reached
 from lightlib.experiment.space import Space
 from lightlib.experiment.trial.classes import imported
 from lightlib.experiment.trial.modules import first_on_path
@@ -112,7 +112,7 @@ class Calls:
                     "return [Stop(trial)]",
                 )
 
-    def _new(self, action: Create, number: int) -> Wanted:
+    def _new(self, action: Create, number: int) -> TrialRequest:
         seed = self._config.reproducibility.experiment_seed
         assert seed is not None, "the stored experiment has one"
         try:
@@ -120,7 +120,7 @@ class Calls:
         except MisconfigurationException as error:
             error.args = (f"The searcher {self._name} returned {action}. {error}",)
             raise
-        return Wanted(params, until=self._until(action, action.until))
+        return TrialRequest(params, until=self._until(action, action.until))
 
     def _change(self, turn: Turn, snapshot: Snapshot, action: Stop | Pause | Continue) -> None:
         number = action.trial.number if isinstance(action.trial, SearchTrial) else action.trial
@@ -230,7 +230,7 @@ class CustomDecisions:
         new_calls: Returns a new searcher.
         ledger: Of the experiment.
         beats: Signs of life of the searcher's worker.
-        queue: Gives the attempt to run the searcher; its source is a `OneSearcher`.
+        queue: Gives the attempt to run the searcher; its source is a `SearcherSource`.
     """
 
     def __init__(self, new_calls: Callable[[], Calls], ledger: Ledger, beats: Beats, queue: Queue) -> None:
@@ -308,7 +308,7 @@ class CustomDecisions:
             one.pause()
 
 
-class OneSearcher:
+class SearcherSource:
     """The source of the searcher's own trial."""
 
     def next_entry(self, snapshot: Snapshot) -> Entry | None:

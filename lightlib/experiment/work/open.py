@@ -32,7 +32,7 @@ from lightlib.experiment.space import Space
 from lightlib.experiment.store import Store, check_store
 from lightlib.experiment.trial.settings import Settings, fit_settings
 from lightlib.experiment.trial.trainer import checkpoint_period, rungs_of_fit
-from lightlib.experiment.work.custom import Calls, CustomDecisions, OneSearcher, check_searcher
+from lightlib.experiment.work.custom import Calls, CustomDecisions, SearcherSource, check_searcher
 from lightlib.experiment.work.database import Database
 from lightlib.experiment.work.decisions import Decisions
 from lightlib.experiment.work.folder import ExperimentFolder
@@ -241,7 +241,7 @@ def open_worker(
         watch, owner = Watch(beats, grace), this_process()
         decisions: Decisions | CustomDecisions = Decisions(source, ledger, config.searcher.directions[0])
         if isinstance(source, Custom):
-            of_searcher = Queue(ledger.of_searcher(), watch, OneSearcher(), owner)
+            of_searcher = Queue(ledger.of_searcher(), watch, SearcherSource(), owner)
             calls = partial(Calls, config, folder.context, space)
             decisions = CustomDecisions(calls, ledger, beats, of_searcher)
         queue = Queue(ledger, watch, source, owner, Accepts(config))

@@ -13,7 +13,17 @@ from lightlib.launch.environment.environment import EXPORTED, Environment
 from lightlib.launch.environment.read_variables import Variables, check_arguments, integer, read, required
 from lightlib.launch.environment.variables import NAMES, OWN
 
-__all__ = ["ENDED", "LAUNCHED", "PARENT", "Environment", "detect", "launcher_process", "local", "own", "started"]
+__all__ = [
+    "ENDED",
+    "LAUNCHED",
+    "PARENT",
+    "Environment",
+    "detect",
+    "launcher_process",
+    "local",
+    "of_launcher",
+    "started",
+]
 
 LAUNCHED = "LIGHTLIB_LAUNCHED"
 PARENT = "LIGHTLIB_PARENT"
@@ -56,7 +66,7 @@ def detect(
         >>> detect(None, variables=torch_run).rank
         1
     """
-    ours = own(variables)
+    ours = of_launcher(variables)
     if ours is not None and not (isinstance(given, Environment) and given.launched):
         return check_arguments(ours, OWN, devices or automatic, num_nodes, variables)
     if LAUNCHED in variables:  # inherited from the process that started this one
@@ -83,10 +93,10 @@ def _from_launcher(variables: Variables, devices: int | None = None, num_nodes: 
 
 def started(variables: Variables = os.environ) -> bool:
     """Whether a launcher has started this process, lightlib's own or another."""
-    return clusters.is_by_machine(variables) or (own(variables) or _from_launcher(variables)) is not None
+    return clusters.is_by_machine(variables) or (of_launcher(variables) or _from_launcher(variables)) is not None
 
 
-def own(variables: Variables = os.environ) -> Environment | None:
+def of_launcher(variables: Variables = os.environ) -> Environment | None:
     """Return the environment that lightlib's own launcher gave to this process, or None."""
     if variables.get(LAUNCHED) != str(os.getpid()) and variables.get(PARENT) != str(os.getppid()):
         return None

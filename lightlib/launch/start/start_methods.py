@@ -83,7 +83,7 @@ def _what_fails(function: Any) -> str:
     while True:
         failing = (
             (step, member)
-            for step, member in _held(value)
+            for step, member in _members_of(value)
             if id(member) not in ids and _why_not_pickled(member) is not None
         )
         first = next(failing, None)
@@ -97,7 +97,7 @@ def _what_fails(function: Any) -> str:
     return f"{place or 'The function'} ({kind}) cannot be sent to a new process: {_why_not_pickled(value)}."
 
 
-def _held(value: Any) -> Iterator[tuple[str | None, Any]]:
+def _members_of(value: Any) -> Iterator[tuple[str | None, Any]]:
     """Yield the objects that are pickled with one, each with the expression after it; None for arguments."""
     if isinstance(value, partial):
         yield from ((None, keyword) for keyword in (*value.keywords.values(), *reversed(value.args)))

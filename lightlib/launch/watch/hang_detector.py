@@ -72,7 +72,7 @@ class HangDetector:
             self.pending = self._board.write_first(f"{path}/by", str(self._rank)) == str(self._rank)
             news = True
         if news or self._answered_at is not None:
-            self._answer_others()
+            self._answer_ranks()
         return None
 
     def _note_progress(self) -> None:
@@ -104,7 +104,7 @@ class HangDetector:
             at = f"position {self._last}"
         return replace(location, position=self._last, at=at, still=still)
 
-    def _answer_others(self) -> None:
+    def _answer_ranks(self) -> None:
         path = f"inquiry/{self._number}"
         if self._answered_at is None and self._board.read(f"{path}/by") is not None:
             self._answered_at = time.monotonic()
@@ -115,12 +115,12 @@ class HangDetector:
         late = time.monotonic() - self._answered_at > 3 * self._answer  # the rank that asked is gone
         if late or self._board.read(f"{path}/done") is not None:
             self._next()
-            self._answer_others()
+            self._answer_ranks()
 
     def _conclude(self) -> tuple[list[int], str] | None:
         path = f"inquiry/{self._number}"
         if self._answered_at is None:
-            self._answer_others()
+            self._answer_ranks()
         assert self._answered_at is not None
         late = time.monotonic() - self._answered_at > self._answer * (1 + self.at_end_of_data)
         if self._board.count(f"{path}/answers") < self._world_size and not late:

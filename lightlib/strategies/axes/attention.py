@@ -67,7 +67,7 @@ class Exchanged(Attention):
     def attend(self, given: list[Tensor], mask: Tensor | None, dropout: float, **options: Any) -> Tensor:
         query, key, value = given
         self._check(query, key, value)
-        mask = None if mask is None else self._whole_mask(mask, query, key)
+        mask = None if mask is None else self._full_mask(mask, query, key)
         if query.shape == key.shape == value.shape:  # one exchange for all three
             query, key, value = to_heads(torch.stack(given), self.group).unbind()
         else:
@@ -95,7 +95,7 @@ class Exchanged(Attention):
                 "overlap=1, that the step does so.",
             )
 
-    def _whole_mask(self, mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def _full_mask(self, mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
         rows, columns, heads = query.shape[-2], key.shape[-2], query.shape[-3]
         split = [mask.shape[-2] == rows > 1, mask.shape[-1] == columns > 1]
         if all(split):

@@ -19,7 +19,7 @@ from lightlib.launch.environment.detect import Environment
 from lightlib.launch.environment.network import choose_interface
 from lightlib.strategies.group.attempt import ended_if_replaced
 from lightlib.strategies.group.collectives import Collectives, ProcessGroup
-from lightlib.strategies.group.rendezvous import meet, meeting_place
+from lightlib.strategies.group.rendezvous import meeting_place, prefix_of_attempt
 from lightlib.torch_private import default_store
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
@@ -64,7 +64,7 @@ def join(
         choose_interface(environment)
     wait = (timeout or DEFAULT_TIMEOUT) + _MARGIN
     meeting = meeting_place(environment, wait)
-    attempt = meet(meeting, environment, wait)
+    attempt = prefix_of_attempt(meeting, environment, wait)
     _met.append((meeting, attempt))
     with ended_if_replaced(meeting, attempt, environment.rank) if attempt else contextlib.nullcontext():
         distributed.init_process_group(

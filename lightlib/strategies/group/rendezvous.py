@@ -39,11 +39,11 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
     address, port = environment.address, environment.port
     if _by_torchrun(environment) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps it
         make_stores = partial(rendezvous, "env://", rank, size, timeout=patience)
-        return _found(lambda: next(make_stores())[0], environment, patience, word_after)
+        return _connected(lambda: next(make_stores())[0], environment, patience, word_after)
     kind: Any = vars(distributed)["TCPStore"]  # not in torch's list of exports
     connect = partial(kind, address, port, size, rank == 0, patience, wait_for_workers=False, multi_tenant=True)
     if rank != 0:
-        return _found(connect, environment, patience, word_after)
+        return _connected(connect, environment, patience, word_after)
     listening = listening_socket(environment)
     try:
         return connect() if listening is None else connect(master_listen_fd=listening.detach())
@@ -62,7 +62,7 @@ def _by_torchrun(environment: Environment) -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("MASTER_PORT") == str(environment.port)
 
 
-def _found(connect: Callable[[], Any], environment: Environment, patience: timedelta, word_after: float) -> Any:
+def _connected(connect: Callable[[], Any], environment: Environment, patience: timedelta, word_after: float) -> Any:
     """Return the result of `connect`, once the port is open: within torch this thread would not receive Ctrl-C."""
     waiting = Waiting(environment, patience, word_after)
     missing_rank = f"rank 0 at {environment.address}:{environment.port}"
@@ -99,7 +99,7 @@ def _silence(environment: Environment) -> str | None:
     return None
 
 
-def meet(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> str:
+def prefix_of_attempt(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> str:
     """Return the prefix of the keys of this attempt in the store, when all processes have arrived.
 
     The store of torchrun's agent outlives the processes that it restarts; any other one is rank 0's own and ends with

@@ -298,7 +298,7 @@ def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:
             with stage.absent_values.harmless():
                 again = stage(received, call)
             if not _broken(again):
-                raise stage.used_elsewhere()
+                raise stage.used_in_later_stage()
 
     part = next(iter(chain.stages.values())).split.part
     buffers = {buffer: buffer.clone() for buffer in part.buffers()}

@@ -214,7 +214,7 @@ class Stage:
             fix=_TOLERANT,
         )
 
-    def used_elsewhere(self) -> MisconfigurationException:
+    def used_in_later_stage(self) -> MisconfigurationException:
         """Return the error for a value that a later stage takes from before the layers."""
         return MisconfigurationException(
             f"Stage {self.index} of the pipeline uses a value that parameters of another stage make: "

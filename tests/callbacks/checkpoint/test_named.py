@@ -88,7 +88,7 @@ def test_a_search_reads_each_checkpoint_once(tmp_path):
         fill(tmp_path / str(count), count)
         trainer, _ = trainer_of(tmp_path / str(count))
         folders = seen.folders_of(trainer)
-        calls, found = counted(lambda folders=folders, trainer=trainer: seen.seen_in(folders, trainer))
+        calls, found = counted(lambda folders=folders, trainer=trainer: seen.checkpoints_in(folders, trainer))
         assert seen.newest_first(found)[0].path.endswith(f"step={count - 1}.ckpt")
         each[count] = calls
     assert each[200]["listdir"] == each[50]["listdir"] == 1
@@ -147,7 +147,7 @@ class TestStore:
             archive.save({"state_dict": {}}, f"memory://runs/{number}.ckpt", Label("run", number, batch=number))
         trainer, _ = trainer_of("memory://runs")
         requests.update(count=0, most=0)
-        found = seen.seen_in(["memory://runs"], trainer)
+        found = seen.checkpoints_in(["memory://runs"], trainer)
         assert [one.label.batch for one in seen.newest_first(found)] == list(range(19, -1, -1))
         assert 4 <= requests["most"] <= store.REQUESTS
         assert requests["count"] < 20 * 8

@@ -12,7 +12,7 @@ import torch
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.resume.find import Found, after_damage, newest_known, resolve_path
+from lightlib.core.resume.find import FoundCheckpoint, after_damage, newest_of_callbacks, resolve_path
 from lightlib.errors import CheckpointError
 from lightlib.loggers import CSVLogger
 from lightlib.report import LightlibWarning, PossibleUserWarning
@@ -129,7 +129,7 @@ class TestAuto:
     def test_none_is_no_error(self, tmp_path, folders, caplog):
         with caplog.at_level("INFO", logger="lightlib"):
             found = find("auto", *[tmp_path / str(n) for n in range(folders)])
-        assert found == Found(skips=True)
+        assert found == FoundCheckpoint(skips=True)
         assert "there is no checkpoint" in caplog.text
         assert ("and 2 more" in caplog.text) == (folders == 5)
 
@@ -160,7 +160,7 @@ class TestAuto:
         assert paths(found) == ["a.ckpt"]
         os.remove(tmp_path / "a.ckpt")
         with pytest.warns(LightlibWarning, match=r"last\.ckpt' is skipped"):
-            assert find("auto", tmp_path) == Found(skips=True)
+            assert find("auto", tmp_path) == FoundCheckpoint(skips=True)
 
     def test_a_store_that_cannot_be_reached_is_an_error(self):
         with pytest.raises(
@@ -201,7 +201,7 @@ class TestLast:
         with pytest.raises(CheckpointError, match=text):
             find("last", tmp_path)
         monkeypatch.setenv("SLURM_JOB_ID", "3")
-        assert find("last", tmp_path) == Found(skips=True)
+        assert find("last", tmp_path) == FoundCheckpoint(skips=True)
         with pytest.raises(CheckpointError):
             find("last", tmp_path, fn=TEST)
 
@@ -260,7 +260,7 @@ class TestPath:
         assert find(new).label.batch == 2
 
     def test_without_label_it_branches(self, tmp_path):
-        assert find(unlabelled(tmp_path / "a.ckpt", 1)) == Found(str(tmp_path / "a.ckpt"), by_path=True)
+        assert find(unlabelled(tmp_path / "a.ckpt", 1)) == FoundCheckpoint(str(tmp_path / "a.ckpt"), by_path=True)
 
     def test_a_relative_path(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -307,9 +307,9 @@ class TestFoldersBesideTheLogs:
 
 def test_newest_known(tmp_path):
     best, last = write(tmp_path / "best.ckpt", batch=1, time=2e9), write(tmp_path / "last.ckpt", batch=2)
-    assert newest_known(trainer(callback(tmp_path, best_model_path=best, last_model_path=last))) == last
-    assert newest_known(trainer(callback(tmp_path, best_model_path=best, last_model_path="gone"))) == best
-    assert newest_known(trainer(callback(tmp_path))) == ""
+    assert newest_of_callbacks(trainer(callback(tmp_path, best_model_path=best, last_model_path=last))) == last
+    assert newest_of_callbacks(trainer(callback(tmp_path, best_model_path=best, last_model_path="gone"))) == best
+    assert newest_of_callbacks(trainer(callback(tmp_path))) == ""
 
 
 class TestWeightsAlone:

@@ -21,7 +21,7 @@ from lightlib.callbacks import (
 )
 from lightlib.callbacks.presets.callback_presets import preset
 from lightlib.config.trainer_arguments import with_callbacks
-from lightlib.core.setup.callbacks import GivenCallbacks
+from lightlib.core.setup.callbacks import NamedCallbacks
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from tests.runs.bad_input import Net, loader, with_methods
 from tests.runs.plain import QUIET
@@ -108,10 +108,10 @@ class TestNames:
     def test_later_names_win(self):
         first, second = Counter(), Counter(first=1)
         given = [{"count": first, "finite": TerminateOnNaN()}, ModelSummary(), {"count": second, "finite": None}]
-        found = GivenCallbacks.of(given)
+        found = NamedCallbacks.of(given)
         assert found.callbacks[0] is second
         assert isinstance(found.callbacks[1], ModelSummary)
-        assert GivenCallbacks.of([{"progress": None}, {"progress": True}]).without == set()
+        assert NamedCallbacks.of([{"progress": None}, {"progress": True}]).without == set()
 
     @pytest.mark.parametrize(
         ("given", "kind", "what"),

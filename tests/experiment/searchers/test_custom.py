@@ -16,7 +16,7 @@ from lightlib.experiment.ledger.ledger import Ledger, LostAttempt
 from lightlib.experiment.ledger.queue import Queue
 from lightlib.experiment.searchers.custom import Custom, Turn, reach
 from lightlib.experiment.space import Space
-from lightlib.experiment.work.custom import Calls, CustomDecisions, OneSearcher
+from lightlib.experiment.work.custom import Calls, CustomDecisions, SearcherSource
 from tests.experiment.stores import Alive, Killed, Mortal, memory
 
 LENGTH, TRIALS = 4, 4
@@ -81,7 +81,7 @@ class Worker:
         self.ledger = Ledger(self.storage, "experiment")
         self.source = Custom(self.ledger, 2, space.distributions(), LENGTH)
         self.queue = Queue(self.ledger, beats, self.source, owner)
-        of_searcher = Queue(self.ledger.of_searcher(), beats, OneSearcher(), owner)
+        of_searcher = Queue(self.ledger.of_searcher(), beats, SearcherSource(), owner)
         self.decisions = CustomDecisions(partial(Calls, settings, path, space), self.ledger, beats, of_searcher)
 
     def run(self, fails=()):

@@ -17,7 +17,7 @@ from torch import distributed
 from lightlib.errors import LightlibError
 from lightlib.launch.environment.environment import Environment, free_port
 from lightlib.strategies.group import rendezvous
-from lightlib.strategies.group.rendezvous import meet, meeting_place, wait_for_all
+from lightlib.strategies.group.rendezvous import meeting_place, prefix_of_attempt, wait_for_all
 
 SHORT = timedelta(seconds=0.2)
 LONG = timedelta(hours=1)  # never reached: the test would time out first
@@ -171,7 +171,7 @@ def test_the_store_of_torchrun_is_used_by_whichever_name_it_was_found(monkeypatc
     for variable, value in {**here.export(), **told}.items():
         monkeypatch.setenv(variable, value)
     store = meeting_place(here, timedelta(seconds=60))
-    assert meet(store, here, LONG) != meet(store, here, LONG)  # names of two attempts
+    assert prefix_of_attempt(store, here, LONG) != prefix_of_attempt(store, here, LONG)  # names of two attempts
     assert agent.check(["lightlib/attempt"])
 
 

@@ -229,11 +229,11 @@ class Tensor(Axis):
         # `around` a training step has the context already, which must not be entered twice
         context = nullcontext if name == "training_step" else loss_parallel
 
-        def with_whole_outputs(*args: Any) -> Any:
+        def with_full_outputs(*args: Any) -> Any:
             with context():
                 return map_tensors(lambda x: x.full_tensor() if isinstance(x, DTensor) else x, method(*args))
 
-        return with_whole_outputs
+        return with_full_outputs
 
     def around(self, step: Step) -> Step:
         checked = False

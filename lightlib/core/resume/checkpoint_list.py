@@ -1,4 +1,4 @@
-"""Checkpoints seen in the folders of a run, with their labels, from the newest to the oldest."""
+"""Checkpoints in the folders of a run, with their labels, from the newest to the oldest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDING = ".ckpt"
 _DEPTH = 2  # a file name's template may make folders
 
 
-class Seen:
+class ListedCheckpoint:
     """A checkpoint in a folder, its label, and when it was written, which is looked up when it is needed."""
 
     def __init__(self, path: str) -> None:
@@ -72,7 +72,7 @@ def folders_of(trainer: Trainer) -> list[str]:
     return list(dict.fromkeys(folders))
 
 
-def seen_in(folders: Sequence[str], trainer: Trainer) -> list[Seen]:
+def checkpoints_in(folders: Sequence[str], trainer: Trainer) -> list[ListedCheckpoint]:
     """Return the checkpoints in folders."""
     endings = tuple({getattr(callback, "FILE_EXTENSION", ENDING) for callback in trainer.checkpoint_callbacks})
 
@@ -80,7 +80,7 @@ def seen_in(folders: Sequence[str], trainer: Trainer) -> list[Seen]:
         return paths_in(folder, endings, _DEPTH) if formats.exists(folder) else []
 
     paths = each(paths_of, folders, "listing the folders of checkpoints")
-    return each(Seen, dict.fromkeys(chain.from_iterable(paths)), "reading the labels of checkpoints")
+    return each(ListedCheckpoint, dict.fromkeys(chain.from_iterable(paths)), "reading the labels of checkpoints")
 
 
 def paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
@@ -98,9 +98,9 @@ def paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
     return paths
 
 
-def newest_first(seen: Sequence[Seen]) -> list[Seen]:
+def newest_first(seen: Sequence[ListedCheckpoint]) -> list[ListedCheckpoint]:
     """Return checkpoints by run, the newest run first, and of each run the newest first; those without label last."""
-    runs: dict[str, list[Seen]] = {}
+    runs: dict[str, list[ListedCheckpoint]] = {}
     for checkpoint in seen:
         if checkpoint.label is not None:
             runs.setdefault(checkpoint.label.run, []).append(checkpoint)
