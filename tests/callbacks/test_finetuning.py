@@ -385,12 +385,9 @@ class FreezesByStep(BaseFinetuning):
 
 
 def test_a_group_is_noted_by_a_subclass():
-    class Head(Net):
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.head.parameters(), 0.1)
-
     callback = FreezesByStep()
-    L.Trainer(max_epochs=1, callbacks=[callback], **QUIET).fit(Head(), data())
+    module = with_methods(Net, configure_optimizers=lambda self: torch.optim.SGD(self.head.parameters(), 0.1))
+    L.Trainer(max_epochs=1, callbacks=[callback], **QUIET).fit(module, data())
     (groups,) = callback.state_dict()["internal_optimizer_metadata"].values()
     assert [(group["params"], group["lr"]) for group in groups] == [
         (["head.weight", "head.bias"], 0.1),

@@ -182,7 +182,7 @@ class HyperparametersMixin:
             >>> Net(width=4).hparams
             "width": 4
         """
-        if len(args) == 1 and leniency().keeps_objects and is_config(args[0]):
+        if len(args) == 1 and _stays_config(args[0]):
             self._keep_config(args[0], frame or _caller(), logger)
             return
         left_out = {ignore} if isinstance(ignore, str) else set(ignore or ())
@@ -228,7 +228,7 @@ class HyperparametersMixin:
 
     def _set_hparams(self, hp: Any) -> None:
         """Add hyperparameters to those that there are, under a name of Lightning's that graphium and NeMo call."""
-        if leniency().keeps_objects and is_config(hp):
+        if _stays_config(hp):
             self.__dict__["_hparams"] = hp
             return
         given = _from_object((hp,), _caller())[0]
@@ -240,6 +240,10 @@ class HyperparametersMixin:
         """Keep one configuration of OmegaConf as it is, as Lightning does."""
         self.__dict__["_hparams"], self.__dict__["_hparams_initial"] = config, _copied(config)
         self._log_hyperparams, self._hparams_name = logger, _name_of(config, frame)
+
+
+def _stays_config(hparams: Any) -> bool:
+    return leniency().keeps_objects and is_config(hparams)
 
 
 def _configured(owner: object) -> dict[str, Any] | None:

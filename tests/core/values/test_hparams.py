@@ -605,14 +605,10 @@ class TestPasswordsInUrls:
 
 
 def test_hyperparameters_are_added_under_the_name_that_projects_call():  # graphium, NeMo
-    class Own(Net):
-        def __init__(self, width=3):
-            super().__init__()
-            self.save_hyperparameters()
-            self._set_hparams({"depth": {"a": 1}})
-            self._set_hparams(Namespace(width=4))
-
-    module = Own()
+    module = Net()
+    module.save_hyperparameters({"width": 3})
+    module._set_hparams({"depth": {"a": 1}})
+    module._set_hparams(Namespace(width=4))
     assert module.hparams == {"width": 4, "depth": {"a": 1}}
     assert module.hparams_initial == {"width": 3}
     with pytest.raises(ArgumentTypeError):
