@@ -173,10 +173,10 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines_of(*PACKAGES), 115_970),
-        ("of these, lines that do something", sum(map(working_lines, files_of(*PACKAGES))), 76_225),
-        ("of these, in lightlib_lightning", lines_of("lightlib_lightning"), 10_260),
-        ("lines of tests", lines_of("tests"), 137_420),
+        ("lines of both packages", lines_of(*PACKAGES), 116_500),
+        ("of these, lines that do something", sum(map(working_lines, files_of(*PACKAGES))), 76_730),
+        ("of these, in lightlib_lightning", lines_of("lightlib_lightning"), 10_330),
+        ("lines of tests", lines_of("tests"), 137_750),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 30),
@@ -184,7 +184,7 @@ def table() -> list[tuple[str, int, int]]:
         ("classes above Trainer", classes_above("lightlib:Trainer"), 0),
         ("classes above Fabric", classes_above("lightlib:Fabric"), 0),
         ("classes above the deepest strategy", deepest_strategy(), 5),
-        ("variables and parameters with a vague name", vague_names(), 1_800),
+        ("variables and parameters with a vague name", vague_names(), 205),
         ("lines of docs/architecture.md", len((ROOT / "docs/architecture.md").read_text("utf-8").splitlines()), 250),
         ("small modules in tests outside of compat", len(small), 259),
         ("their lines", sum(one.num_lines for one in small), 2_795),

@@ -11,8 +11,9 @@ from lightlib_lightning.plugins.precision import DoublePrecision, HalfPrecision,
 from lightlib_lightning.plugins.registries import ACCELERATOR_REGISTRY, STRATEGY_REGISTRY
 from lightlib_lightning.plugins.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy, ParallelStrategy, SingleDeviceStrategy
 from lightlib_lightning.plugins.strategy_precision import DeepSpeedPrecision, FSDPPrecision
+from lightlib_lightning.types import _PLUGIN_INPUT, _PRECISION_INPUT
 from lightning_utilities.core.rank_zero import rank_zero_info, rank_zero_warn
-__all__ = ['ACCELERATOR_REGISTRY', 'Accelerator', 'BitsandbytesPrecision', 'CUDAAccelerator', 'CheckpointIO', 'ClusterEnvironment', 'DeepSpeedPrecision', 'DeepSpeedStrategy', 'DoublePrecision', 'FSDPPrecision', 'FSDPStrategy', 'HalfPrecision', 'LSFEnvironment', 'LightningEnvironment', 'MPIEnvironment', 'MPSAccelerator', 'MixedPrecision', 'ModelParallelStrategy', 'ParallelStrategy', 'Precision', 'SLURMEnvironment', 'STRATEGY_REGISTRY', 'SingleDeviceStrategy', 'SingleDeviceXLAStrategy', 'Strategy', 'TorchElasticEnvironment', 'TransformerEnginePrecision', 'XLAAccelerator', 'XLAFSDPStrategy', 'XLAPrecision', 'XLAStrategy', '_IS_INTERACTIVE', '_determine_root_gpu_device', 'rank_zero_info', 'rank_zero_warn']
+__all__ = ['ACCELERATOR_REGISTRY', 'Accelerator', 'BitsandbytesPrecision', 'CUDAAccelerator', 'CheckpointIO', 'ClusterEnvironment', 'DeepSpeedPrecision', 'DeepSpeedStrategy', 'DoublePrecision', 'FSDPPrecision', 'FSDPStrategy', 'HalfPrecision', 'LSFEnvironment', 'LightningEnvironment', 'MPIEnvironment', 'MPSAccelerator', 'MixedPrecision', 'ModelParallelStrategy', 'ParallelStrategy', 'Precision', 'SLURMEnvironment', 'STRATEGY_REGISTRY', 'SingleDeviceStrategy', 'SingleDeviceXLAStrategy', 'Strategy', 'TorchElasticEnvironment', 'TransformerEnginePrecision', 'XLAAccelerator', 'XLAFSDPStrategy', 'XLAPrecision', 'XLAStrategy', '_IS_INTERACTIVE', '_PLUGIN_INPUT', '_PRECISION_INPUT', '_determine_root_gpu_device', 'rank_zero_info', 'rank_zero_warn']
 class SingleDeviceXLAStrategy(Absent): ...
 class XLAAccelerator(Absent): ...
 class XLAFSDPStrategy(Absent): ...

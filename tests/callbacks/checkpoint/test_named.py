@@ -16,7 +16,7 @@ from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage import filesystem, retries, store
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.resume import seen
+from lightlib.core.resume import checkpoint_list
 from lightlib.loggers import CSVLogger
 from tests.checkpoint.directory.writers import Calls
 from tests.runs.modules import Seen
@@ -87,9 +87,11 @@ def test_a_search_reads_each_checkpoint_once(tmp_path):
     for count in (50, 200):
         fill(tmp_path / str(count), count)
         trainer, _ = trainer_of(tmp_path / str(count))
-        folders = seen.folders_of(trainer)
-        calls, found = counted(lambda folders=folders, trainer=trainer: seen.checkpoints_in(folders, trainer))
-        assert seen.newest_first(found)[0].path.endswith(f"step={count - 1}.ckpt")
+        folders = checkpoint_list.folders_of(trainer)
+        calls, found = counted(
+            lambda folders=folders, trainer=trainer: checkpoint_list.checkpoints_in(folders, trainer)
+        )
+        assert checkpoint_list.newest_first(found)[0].path.endswith(f"step={count - 1}.ckpt")
         each[count] = calls
     assert each[200]["listdir"] == each[50]["listdir"] == 1
     assert each[200]["open"] == each[200]["stat"] == 200
@@ -147,8 +149,8 @@ class TestStore:
             archive.save({"state_dict": {}}, f"memory://runs/{number}.ckpt", Label("run", number, batch=number))
         trainer, _ = trainer_of("memory://runs")
         requests.update(count=0, most=0)
-        found = seen.checkpoints_in(["memory://runs"], trainer)
-        assert [one.label.batch for one in seen.newest_first(found)] == list(range(19, -1, -1))
+        found = checkpoint_list.checkpoints_in(["memory://runs"], trainer)
+        assert [one.label.batch for one in checkpoint_list.newest_first(found)] == list(range(19, -1, -1))
         assert 4 <= requests["most"] <= store.REQUESTS
         assert requests["count"] < 20 * 8
 

@@ -20,7 +20,7 @@ from lightlib.core.metrics.batch_size import BatchSize
 from lightlib.data.combined import CombinedLoader
 from lightlib.report import PossibleUserWarning
 from tests.runs.logs import Base
-from tests.runs.plain import quiet_trainer, with_methods
+from tests.runs.plain import calling, quiet_trainer, with_methods
 
 
 class Pair(NamedTuple):
@@ -126,13 +126,9 @@ def test_a_smaller_last_batch_is_not_a_list_of_samples(fields, nested):
 
 def test_the_mean_of_pairs_in_batches_of_two():
     x = torch.arange(5.0).unsqueeze(1)
-
-    class Mean(Base):
-        def test_step(self, batch, batch_idx):
-            self.log("mean", batch[0].mean())
-
+    module = calling(Base, test_step=lambda self, batch, batch_idx: self.log("mean", batch[0].mean()))
     loader = DataLoader(TensorDataset(x, x), batch_size=2)
-    assert quiet_trainer().test(Mean(), loader, verbose=False) == [{"mean": 2.0}]
+    assert quiet_trainer().test(module, loader, verbose=False) == [{"mean": 2.0}]
 
 
 def test_later_batches_are_read_as_the_first_one():

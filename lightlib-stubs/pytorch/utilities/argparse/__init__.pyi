@@ -1,2 +1,3 @@
 # Written by scripts/typing_stubs.py --write.
-__all__ = []
+from lightlib_lightning.internals.functions import defaults_from_environment as _defaults_from_env_vars
+__all__ = ['_defaults_from_env_vars']

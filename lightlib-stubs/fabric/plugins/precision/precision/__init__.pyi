@@ -1,5 +1,5 @@
 # Written by scripts/typing_stubs.py --write.
 from lightlib_lightning.plugins.precision import Precision
 from lightlib_lightning.tools.values import Optimizable
-from lightlib_lightning.types import _PARAMETERS
-__all__ = ['Optimizable', 'Precision', '_PARAMETERS']
+from lightlib_lightning.types import _PARAMETERS, _PRECISION_INPUT
+__all__ = ['Optimizable', 'Precision', '_PARAMETERS', '_PRECISION_INPUT']

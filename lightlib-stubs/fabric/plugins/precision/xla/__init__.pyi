@@ -2,6 +2,7 @@
 from lightlib_lightning.absent import Absent
 from lightlib_lightning.plugins.precision import Precision
 from lightlib_lightning.tools.values import Optimizable
-__all__ = ['Optimizable', 'Precision', 'XLAPrecision', '_XLA_AVAILABLE']
+from lightlib_lightning.types import _PRECISION_INPUT
+__all__ = ['Optimizable', 'Precision', 'XLAPrecision', '_PRECISION_INPUT', '_XLA_AVAILABLE']
 class XLAPrecision(Absent): ...
 _XLA_AVAILABLE: bool
