@@ -70,7 +70,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "lightlib/strategies/deepspeed/.*",
-        r"(own|scaler|self\.engine\.optimizer)\.\w+|parameter\.data",
+        r"(inner|scaler|self\.engine\.optimizer)\.\w+|parameter\.data",
         "DeepSpeed's engine",
     ),
     (

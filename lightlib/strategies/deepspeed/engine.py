@@ -79,16 +79,16 @@ class EngineOptimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Let the engine unscale, clip and step; its gradients are gone afterwards."""
         loss = closure() if closure is not None else None
-        optimizer = self.engine.optimizer
+        inner = self.engine.optimizer
         if self._factor is not None:
-            optimizer.override_loss_scale(float(optimizer.loss_scale) / self._factor)
+            inner.override_loss_scale(float(inner.loss_scale) / self._factor)
         try:
             self.engine.step()
         finally:
             if self._factor is not None:  # DeepSpeed has no call that undoes it
-                optimizer.custom_loss_scaler, optimizer.external_loss_scale, self._factor = False, None, None
+                inner.custom_loss_scaler, inner.external_loss_scale, self._factor = False, None, None
             if self._own_clipping is not None:
-                optimizer.clip_grad = self._own_clipping
+                inner.clip_grad = self._own_clipping
         norm, self._norm = self._norm, None
         global_norm = self.engine.get_global_grad_norm() if norm is not None else None
         if norm is not None and global_norm is not None:
