@@ -173,10 +173,10 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines_of(*PACKAGES), 116_500),
-        ("of these, lines that do something", sum(map(working_lines, files_of(*PACKAGES))), 76_730),
+        ("lines of both packages", lines_of(*PACKAGES), 116_510),
+        ("of these, lines that do something", sum(map(working_lines, files_of(*PACKAGES))), 76_735),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning"), 10_330),
-        ("lines of tests", lines_of("tests"), 137_750),
+        ("lines of tests", lines_of("tests"), 137_790),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
         ("uses of the leniency of checks", questions(r"leniency\(\)"), 25),
         ("reads of the extension of a strategy", questions(r"\.extension\.\w"), 30),

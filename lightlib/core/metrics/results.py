@@ -125,7 +125,8 @@ class Results:
             if value is not slot.metric:
                 slot.metric = metric_of(slot.name, slot.metric, value, slot.count == 0, len(slot.loaders) > 1)
             slot.count += 1
-            slot.fresh, slot.shared = True, False
+            slot.fresh = slot.is_new = True
+            slot.shared = False
             if slot.on_step:
                 slot.last = forward_value(slot.metric)
             return
@@ -279,7 +280,8 @@ class Results:
 
     def _collect(self) -> None:
         table = self.table
-        self._take(self.train, self.train.step_values(), step=True)
+        # Once each: a validation may have logged the same name since.
+        self._take(self.train, self.train.new_step_values(), step=True)
         if not table.training:
             self._take(table, table.step_values(), step=True)
         if table.epoch_end:

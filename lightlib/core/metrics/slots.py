@@ -40,6 +40,7 @@ class Slot:
     attribute: str | None = None
     last: Any = None
     fresh: bool = False
+    is_new: bool = False  # logged since the last `take`
     pending: list[tuple[Tensor, float]] = field(default_factory=list)
     total: Any = None
     weight: float = 0.0
@@ -71,7 +72,7 @@ class Slot:
         else:
             number = value
         self.last = number
-        self.fresh = True
+        self.fresh = self.is_new = True
         self.shared = False
         if self.on_epoch:
             if isinstance(number, Tensor):
@@ -131,7 +132,12 @@ class Slot:
         self.fresh = False
 
     def receive(self, last: Any) -> None:
-        self.last, self.fresh = last, True
+        self.last, self.fresh, self.is_new = last, True, True
+
+    def take(self) -> Any:
+        """Return the last value, which is no longer new."""
+        self.is_new = False
+        return self.last
 
     def join_ranks(self, loaders: Iterable[int], is_double: bool) -> None:
         """Note the loaders that other processes have logged it with, and their type."""
@@ -217,6 +223,11 @@ class Table:
 
     def step_values(self) -> Iterable[tuple[Slot, Any]]:
         return ((slot, slot.last) for slot in self.slots.values() if slot.on_step and slot.last is not None)
+
+    def new_step_values(self) -> Iterable[tuple[Slot, Any]]:
+        """Return the step values logged since the last call."""
+        new = (slot for slot in self.slots.values() if slot.is_new and slot.on_step and slot.last is not None)
+        return ((slot, slot.take()) for slot in new)
 
     def epoch_values(self) -> Iterable[tuple[Slot, Any]]:
         values = ((slot, slot.computed()) for slot in self.slots.values() if slot.on_epoch)

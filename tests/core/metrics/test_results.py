@@ -408,3 +408,47 @@ def test_whole_numbers_have_the_default_dtype(tmp_path):
     }
     assert [found[name].item() for name in large] == [2**24 + 1] * 2
     assert [file.name for file in tmp_path.glob("*.ckpt")] == ["number=3.0-flag=1.0-tensor=5.0.ckpt"]
+
+
+def _logs_loss_twice(read):
+    """Return a module whose training and validation log one name, and that reads it at the end of each epoch."""
+
+    def training_step(self, batch, batch_idx):
+        self.log("loss", float(self.trainer.global_step))
+        return Net.training_step(self, batch, batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        self.log("loss", 100.0 + self.trainer.global_step)
+
+    def on_train_batch_end(self, *_):
+        read.append(self.trainer.callback_metrics["loss"].item())
+
+    def on_train_epoch_end(self):
+        read.append(self.trainer.callback_metrics["loss"].item())
+
+    methods = (training_step, validation_step, on_train_batch_end, on_train_epoch_end)
+    return with_methods(Net, **{method.__name__: method for method in methods})
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("bar", [False, True])
+def test_the_value_that_was_logged_last_is_read(resumed, bar, tmp_path):
+    """Also where training logs it per step, and validation afterwards; as recorded with Lightning 2.6.6."""
+    read: list[float] = []
+
+    def fit(read, ckpt_path=None):
+        save = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1, enable_version_counter=False)
+        arguments = {"max_epochs": 2, "val_check_interval": 2, "enable_progress_bar": bar}
+        trainer = quiet_trainer(**arguments, callbacks=[save], enable_checkpointing=True)
+        trainer.fit(_logs_loss_twice(read), batches(3), batches(1), ckpt_path=ckpt_path)
+
+    fit(read)
+    if resumed:
+        read.clear()
+        fit(read, tmp_path / "step=2.ckpt")
+    assert read == [0.0, 1.0, 2.0, 2.0, 3.0, 4.0, 5.0, 5.0][2 if resumed else 0 :]
+    read.clear()
+    trainer = quiet_trainer(max_epochs=2, enable_progress_bar=bar)
+    trainer.fit(_logs_loss_twice(read), batches(3), batches(1))
+    assert read == [0.0, 1.0, 2.0, 103.0, 3.0, 4.0, 5.0, 106.0]
+    assert trainer.callback_metrics["loss"] == 106.0
