@@ -198,7 +198,7 @@ def all_gather(value: Any) -> Any:
 
     def joined(tensor: Tensor) -> Tensor:
         position = next(each)
-        rows = [found[position][0] for found in described]
+        rows = [descriptions[position][0] for descriptions in described]
         padded = tensor.new_zeros((max(rows), *tensor.shape[1:]))
         padded[: len(tensor)] = tensor.detach()
         parts = collectives.all_gather(padded)

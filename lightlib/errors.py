@@ -56,7 +56,9 @@ T = TypeVar("T")
 
 # The packages of this distribution: their code is no user's.
 PACKAGES = ("lightlib", "lightlib_lightning")
-FOLDERS = tuple(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), one, "") for one in PACKAGES)
+FOLDERS = tuple(
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), package, "") for package in PACKAGES
+)
 
 
 def is_ours(module: str) -> bool:

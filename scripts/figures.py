@@ -173,8 +173,8 @@ def table() -> list[tuple[str, int, int]]:
     small = [one for one in small_modules() if one.path.name.startswith("test_") and "compat" not in one.path.parts]
     at_their_path, num_files = tests_at_their_path()
     return [
-        ("lines of both packages", lines_of(*PACKAGES), 116_510),
-        ("of these, lines that do something", sum(map(working_lines, files_of(*PACKAGES))), 76_735),
+        ("lines of both packages", lines_of(*PACKAGES), 116_530),
+        ("of these, lines that do something", sum(map(working_lines, files_of(*PACKAGES))), 76_755),
         ("of these, in lightlib_lightning", lines_of("lightlib_lightning"), 10_330),
         ("lines of tests", lines_of("tests"), 137_790),
         ("files that ask for the order of a run", questions(r"from lightlib\.conventions import .*\border\b"), 4),
@@ -184,7 +184,7 @@ def table() -> list[tuple[str, int, int]]:
         ("classes above Trainer", classes_above("lightlib:Trainer"), 0),
         ("classes above Fabric", classes_above("lightlib:Fabric"), 0),
         ("classes above the deepest strategy", deepest_strategy(), 5),
-        ("variables and parameters with a vague name", vague_names(), 205),
+        ("variables and parameters with a vague name", vague_names(), 195),
         ("lines of docs/architecture.md", len((ROOT / "docs/architecture.md").read_text("utf-8").splitlines()), 250),
         ("small modules in tests outside of compat", len(small), 259),
         ("their lines", sum(one.num_lines for one in small), 2_795),

@@ -25,6 +25,6 @@ def in_spawned_processes(
     Raises:
         ArgumentTypeError: The call has an unknown argument.
     """
-    owner = next(kind for kind in type(trainer).__mro__ if vars(kind).get(method.__name__) is method)
+    owner = next(cls for cls in type(trainer).__mro__ if vars(cls).get(method.__name__) is method)
     refuse_unknown(arguments["unknown"], method, owner)
     return (spawned.call(trainer, method.__name__, arguments),) if spawned.spawns_processes(trainer) else None

@@ -93,9 +93,9 @@ class TestTimeAugmentation(Callback):
         self._remove()
         names = {name: child for name, child in pl_module.named_modules() if name}
         if self.module is not None and self.module not in names:
-            kind = type(pl_module).__name__
+            class_name = type(pl_module).__name__
             raise UnknownNameError(
-                f"submodule of {kind}",
+                f"submodule of {class_name}",
                 self.module,
                 names,
                 fix="TestTimeAugmentation(…, module=None) for the module itself.",
@@ -121,10 +121,10 @@ class TestTimeAugmentation(Callback):
     def _check(self, trainer: Trainer, pl_module: Module) -> None:
         called, self._called = self._called, False
         if not called:
-            kind = type(pl_module).__name__
-            model = kind if self.module is None else f"{kind}.{self.module}"
+            class_name = type(pl_module).__name__
+            model = class_name if self.module is None else f"{class_name}.{self.module}"
             raise MisconfigurationException(
-                f"TestTimeAugmentation: a step of {kind} did not call {model}, so nothing was augmented.",
+                f"TestTimeAugmentation: a step of {class_name} did not call {model}, so nothing was augmented.",
                 expected="steps that call it: self(x), and not self.net(x) or self.forward(x)."
                 if self.module is None
                 else f"steps that call self.{self.module}(x).",

@@ -167,7 +167,7 @@ def _replace(module: nn.Module, prefix: str = "") -> None:
 
 
 def _take(layer: nn.Module, child: nn.Module) -> None:
-    """Give `made` the values, the device and the training state of the parameters of `child`."""
+    """Give `layer` the values, the device and the training state of the parameters of `child`."""
     weight, state = child.get_parameter("weight"), child.state_dict()
     layer.to(weight.device, weight.dtype)
     with torch.no_grad():

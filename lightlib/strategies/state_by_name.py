@@ -92,7 +92,7 @@ def _full_value(value: Any, kept: bool) -> Any:
 
 
 def _with_missing(local: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, on rank 0, `own` and the missing entries, each from the first process that has it."""
+    """Return, on rank 0, `local` and the missing entries, each from the first process that has it."""
     names: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(names, list(local))
     owner = {name: rank for rank, rank_names in reversed([*enumerate(names)]) for name in rank_names}

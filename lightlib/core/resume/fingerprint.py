@@ -48,11 +48,11 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
         hparams: The module's hyperparameters, as a checkpoint would hold them now.
         parts: The parts to restore, and the reaction to a difference. Only a full resume has to be the same run.
     """
-    ours = lightlib_state(content)
-    saved = ours.get("setting")
+    lightlib_content = lightlib_state(content)
+    saved = lightlib_content.get("setting")
     if parts.changes == "ignore" or not parts.progress or not isinstance(saved, Mapping):
         return
-    data = ours.get("data")
+    data = lightlib_content.get("data")
     steps = StepSizes.of(run, saved, data)
     if steps is not None and run.trainer.settings.global_batch_size is not None:
         steps.refuse_changed(run)

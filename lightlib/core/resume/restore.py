@@ -131,7 +131,7 @@ def _reading(label: str) -> Iterator[None]:
 def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -> None:
     """Put a run where the checkpoint was taken. The generators come last, when the loop begins."""
     run.continue_from(Restored(full=continues), begun=False)
-    ours: LightlibState | None = content.get(OURS)
+    lightlib_content: LightlibState | None = content.get(OURS)
     if parts.weights_alone:
         return
     if parts.callbacks:
@@ -140,51 +140,58 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         restore_callback_tensors(run.trainer, run.module, run.strategy, run.callbacks, content)
     restored = Restored(full=continues, optimizers=_restore_optimization(run, content, parts))
     run.continue_from(restored, begun=False)
-    if not parts.progress and ours is None:
+    if not parts.progress and lightlib_content is None:
         return
     with _reading("position"):
-        if ours is None:
+        if lightlib_content is None:
             _restore_lightnings_position(run, content, parts)
             return
-        ranks = ours.get("ranks") or [ours]
-        part = _part_of(ranks, run.strategy)
+        ranks = lightlib_content.get("ranks") or [lightlib_content]
+        rank_state = _part_of(ranks, run.strategy)
         if parts.progress:
-            run.progress.load_state_dict(ours["progress"])
-            _restore_data(run, ours, part or {}, parts)
-            run.strategy.load_state_dict(ours.get("strategy") or {})
-            run.strategy.load_own_buffers((part or {}).get("buffers", {}))
-        if part is not None and parts.metrics:
-            run.results.load_state_dict(part["results"], run.module.get_submodule)
+            run.progress.load_state_dict(lightlib_content["progress"])
+            _restore_data(run, lightlib_content, rank_state or {}, parts)
+            run.strategy.load_state_dict(lightlib_content.get("strategy") or {})
+            run.strategy.load_own_buffers((rank_state or {}).get("buffers", {}))
+        if rank_state is not None and parts.metrics:
+            run.results.load_state_dict(rank_state["results"], run.module.get_submodule)
         if parts.random:
-            rng = _random_numbers(ranks[0]["rng"], run.strategy) if part is None else part["rng"]
-            validation = (ranks[0] if part is None else part).get("validation")
+            rng = _random_numbers(ranks[0]["rng"], run.strategy) if rank_state is None else rank_state["rng"]
+            validation = (ranks[0] if rank_state is None else rank_state).get("validation")
             restored = replace(restored, rng=rng, validation=validation)
         if parts.user_state:
-            run.user_state.restore_at_start(_user_state(part, ranks))
+            run.user_state.restore_at_start(_user_state(rank_state, ranks))
         if parts.progress:
-            run.limits.load_state_dict(ours.get("limits") or {}, run)
-            run.stop.load_state_dict(ours.get("requests") or {}, bool(parts.stop and ours.get("stop_asked")))
+            run.limits.load_state_dict(lightlib_content.get("limits") or {}, run)
+            run.stop.load_state_dict(
+                lightlib_content.get("requests") or {}, bool(parts.stop and lightlib_content.get("stop_asked"))
+            )
         if run.stop.is_requested and run.plan.may_stop(run.progress):
             report.info(
                 "An early stop was requested before this checkpoint was written, so the run stops here again. "
                 "resume={'stop': False} continues training."
             )
-        waiting = ours.get("schedules_waiting", ()) if parts.progress and parts.schedules else ()
-        run.optimization.schedules.continue_epoch(bool(parts.progress and ours.get("epoch_stepped")), waiting)
-        norm = ours.get("gradient_norm")
+        waiting = lightlib_content.get("schedules_waiting", ()) if parts.progress and parts.schedules else ()
+        run.optimization.schedules.continue_epoch(
+            bool(parts.progress and lightlib_content.get("epoch_stepped")), waiting
+        )
+        norm = lightlib_content.get("gradient_norm")
         run.optimization.restore_norm(None if norm is None else norm.to(run.strategy.root_device))
         if parts.full:
-            run.unfinished.restore(ranks[0] if part is None else part, of_this_rank=part is not None)
-        restored = replace(restored, validates_first=bool(ours.get("validating")))
-        run.continue_from(restored, begun=restored.rng is not None and bool(ours["begun"]))
+            run.unfinished.restore(ranks[0] if rank_state is None else rank_state, of_this_rank=rank_state is not None)
+        restored = replace(restored, validates_first=bool(lightlib_content.get("validating")))
+        run.continue_from(restored, begun=restored.rng is not None and bool(lightlib_content["begun"]))
 
 
 def epochs_of_loaders(content: Mapping[str, Any] | None, parts: Resume) -> dict[str, int]:
     """Return the epochs in which the saved run had requested the loaders that it read, by "train" and "val"."""
-    ours = (content or {}).get(OURS) if parts.progress and parts.data else None
-    ours = ours if isinstance(ours, Mapping) else {}
-    data = ours.get("data")
-    epochs = {"train": data.get("loaded_at") if isinstance(data, Mapping) else None, "val": ours.get("val_loaded_at")}
+    lightlib_content = (content or {}).get(OURS) if parts.progress and parts.data else None
+    lightlib_content = lightlib_content if isinstance(lightlib_content, Mapping) else {}
+    data = lightlib_content.get("data")
+    epochs = {
+        "train": data.get("loaded_at") if isinstance(data, Mapping) else None,
+        "val": lightlib_content.get("val_loaded_at"),
+    }
     return {name: epoch for name, epoch in epochs.items() if type(epoch) is int and epoch > 0}
 
 
@@ -207,8 +214,8 @@ def restore_callbacks(callbacks: Sequence[Any], states: Mapping[str, Any]) -> No
             report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
 
 
-def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], parts: Resume) -> None:
-    data = part.get("data") or ours.get("data")
+def _restore_data(run: Run, lightlib_content: Mapping[str, Any], rank_state: Mapping[str, Any], parts: Resume) -> None:
+    data = rank_state.get("data") or lightlib_content.get("data")
     if not parts.data:
         run.progress.begin_epoch_again()
     elif data is not None and run.train_data is not None:
@@ -221,7 +228,7 @@ def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], pa
 def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Strategy) -> Mapping[str, Any] | None:
     """Return the sums and random numbers of this process; None if the data was sharded differently."""
     places = strategy.collectives.all_gather_object(strategy.data_place)
-    if places == [part.get("place", rank) for rank, part in enumerate(ranks)]:
+    if places == [rank_state.get("place", rank) for rank, rank_state in enumerate(ranks)]:
         return ranks[strategy.global_rank] if strategy.world_size > 1 else ranks[0]
     if len(ranks) != strategy.world_size:
         text = f"written by {len(ranks)} processes and is resumed by {strategy.world_size}"
@@ -288,14 +295,14 @@ def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> S
 
 def _restore_optimizers(run: Run, content: dict[str, Any]) -> Sequence[Callable[[], None]]:
     optimizers, late = run.optimization.optimizers, []
-    ours = lightlib_state(content)
-    named = ours.get("optimizer_names") or [[]] * len(optimizers)
-    same_precision = bool((ours.get("setting") or {}).get("precision") == run.trainer.precision)
-    for optimizer, saved, is_named in zip(optimizers, content["optimizer_states"], named, strict=True):
+    lightlib_content = lightlib_state(content)
+    named = lightlib_content.get("optimizer_names") or [[]] * len(optimizers)
+    same_precision = bool((lightlib_content.get("setting") or {}).get("precision") == run.trainer.precision)
+    for optimizer, saved, group_names in zip(optimizers, content["optimizer_states"], named, strict=True):
         name = type(optimizer).__name__
         state = saved
-        if is_named and run.strategy.world_size > 1:
-            groups = zip(saved["param_groups"], is_named, strict=False)
+        if group_names and run.strategy.world_size > 1:
+            groups = zip(saved["param_groups"], group_names, strict=False)
             state = {**saved, "param_groups": [{**group, "param_names": names} for group, names in groups]}
         with _reading(f"state of {name}"):
             strange = sorted(set(state["param_groups"][0]) - {*optimizer.param_groups[0], "initial_lr", "param_names"})
@@ -309,7 +316,7 @@ def _restore_optimizers(run: Run, content: dict[str, Any]) -> Sequence[Callable[
                     "load_from_checkpoint.",
                 )
         load = partial(_load_optimizer, run, optimizer, state, same_precision)
-        added = _added_groups(run, optimizer, state, is_named)
+        added = _added_groups(run, optimizer, state, group_names)
         if added:
             late.append(partial(_with_groups, run, optimizer, added, load))
         else:

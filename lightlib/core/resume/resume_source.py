@@ -115,8 +115,8 @@ def _read(
 
 def _is_newer(content: Mapping[str, Any]) -> bool:
     """Whether a later version of lightlib wrote a checkpoint, in a form that this one does not know."""
-    ours = content.get(OURS)
-    version = ours.get("format") if isinstance(ours, Mapping) else None
+    lightlib_content = content.get(OURS)
+    version = lightlib_content.get("format") if isinstance(lightlib_content, Mapping) else None
     return isinstance(version, int) and version > FORMAT
 
 
@@ -127,8 +127,8 @@ def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, pa
         resumes: The module's class if training resumes from the checkpoint, which takes more than weights.
         parts: The parts to restore. Default: everything.
     """
-    ours = content.get(OURS)
-    version = ours.get("format") if isinstance(ours, Mapping) else None
+    lightlib_content = content.get(OURS)
+    version = lightlib_content.get("format") if isinstance(lightlib_content, Mapping) else None
     if _is_newer(content):
         raise CheckpointError(
             f"{str(path)!r} has format {version}, which is newer than this version of lightlib.",
@@ -150,7 +150,9 @@ def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, pa
                 "fit(…, resume='weights').",
             )
     wrong = [key for key, kinds in expected.items() if not isinstance(content[key], kinds)]
-    wrong += [OURS] if ours is not None and (not isinstance(version, int) or isinstance(version, bool)) else []
+    wrong += (
+        [OURS] if lightlib_content is not None and (not isinstance(version, int) or isinstance(version, bool)) else []
+    )
     if wrong:
         raise CheckpointError(
             f"{str(path)!r} is damaged or from another program: its {wrong[0]!r} is {shown(content[wrong[0]])}.",

@@ -180,7 +180,7 @@ def _only_to_resume(run: Run) -> LightlibState:
         drawn = data["ahead"] is not None or any(source["generators"] for source in data["sources"])
         if drawn or not train_data.loaded.is_sharded:
             rank_state["data"] = data  # each process reads what its own sampler and data set draw
-    ours: dict[str, Any] = {
+    lightlib_content: dict[str, Any] = {
         "data": data,
         "begun": run.begun,
         "stop_asked": run.stop.is_requested,
@@ -196,16 +196,16 @@ def _only_to_resume(run: Run) -> LightlibState:
         **rank_state,
     }
     if state := strategy.state_dict():
-        ours["strategy"] = state
+        lightlib_content["strategy"] = state
     if strategy.world_size > 1:
-        ours["ranks"] = strategy.collectives.all_gather_object(rank_state)
-    return cast("LightlibState", ours)
+        lightlib_content["ranks"] = strategy.collectives.all_gather_object(rank_state)
+    return cast("LightlibState", lightlib_content)
 
 
 def _add_hparams(content: dict[str, Any], owner: Any) -> None:
     if not owner.hparams:
         return
-    kind = type(owner).__name__
+    class_name = type(owner).__name__
     stored: Any
     stored, left = plain_hparams(owner.hparams)
     if leniency().keeps_objects:
@@ -213,8 +213,8 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
         left = [name for name in left if name not in kept]
         if kept:
             report.warn_once(
-                ("objects", kind, *kept),
-                f"The hyperparameters {', '.join(map(repr, kept))} of {kind} are no plain values.\n"
+                ("objects", class_name, *kept),
+                f"The hyperparameters {', '.join(map(repr, kept))} of {class_name} are no plain values.\n"
                 "  Expected: numbers, strings, lists and dicts; without compat they are left out, so that a "
                 "checkpoint can be read without running code.\n"
                 "  Fix: as in Lightning they are stored, and the checkpoint is read with weights_only=False; "
@@ -227,8 +227,8 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
     ):
         if names:
             report.warn(
-                f"The hyperparameters {', '.join(map(repr, names))} of {kind} {why}, and are not stored in the "
-                f"checkpoint; pass them again: {kind}.load_from_checkpoint(path, {names[0]}=…)."
+                f"The hyperparameters {', '.join(map(repr, names))} of {class_name} {why}, and are not stored in the "
+                f"checkpoint; pass them again: {class_name}.load_from_checkpoint(path, {names[0]}=…)."
             )
     content[owner.CHECKPOINT_HYPER_PARAMS_NAME] = owner._hparams_name or "kwargs"  # noqa: SLF001  set by save_hyperparameters
     content[owner.CHECKPOINT_HYPER_PARAMS_KEY] = stored

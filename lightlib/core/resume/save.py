@@ -186,16 +186,18 @@ class Saver:
 
     def _write(self, request: SaveRequest) -> None:
         run, strategy, path, writer = self._run, self._run.strategy, request.path, request.writer
-        kind = request.kind or strategy.checkpoint_format
+        checkpoint_format = request.kind or strategy.checkpoint_format
         run.loggers.save()  # anything logged before a checkpoint is on disk when the checkpoint is
-        content, label = self._collected(request, kind)
+        content, label = self._collected(request, checkpoint_format)
         alone = strategy.world_size == 1
         store = strategy.extension.store
-        writes = kind == "directory" or strategy.is_global_zero
+        writes = checkpoint_format == "directory" or strategy.is_global_zero
         if writer is not None:
-            group = strategy.background_group() if kind == "directory" else None
+            group = strategy.background_group() if checkpoint_format == "directory" else None
             then = partial(_announce, run, path)
-            by_lightlib = partial(formats.save, path=path, label=label, kind=kind, group=group, alone=alone)
+            by_lightlib = partial(
+                formats.save, path=path, label=label, kind=checkpoint_format, group=group, alone=alone
+            )
             if store is not None:
                 writer.save(content, partial(store.save, path=path, storage_options=request.storage_options), then)
             elif writes:
@@ -203,7 +205,7 @@ class Saver:
             else:
                 writer.after(then)
             return
-        write(content, path, label, kind, strategy, request.storage_options)
+        write(content, path, label, checkpoint_format, strategy, request.storage_options)
         _announce(run, path)
 
     def _collected(self, request: SaveRequest, kind: str) -> tuple[dict[str, Any], Label]:

@@ -47,12 +47,15 @@ def warn_for_misspelt_event(name: str, owners: Iterable[type]) -> None:
 
 def warn_for_misspelt_hooks(owner: object, base: type) -> None:
     """Warn about public methods of `owner` that look like misspelt hooks, and about hooks of Lightning 1.x."""
-    ours = [kind for kind in base.__mro__ if kind.__module__.startswith("lightlib.core.module.")]
+    hook_classes = [cls for cls in base.__mro__ if cls.__module__.startswith("lightlib.core.module.")]
     names = [
-        name for kind in ours for name in vars(kind) if kind.__name__.endswith("Hooks") or name.startswith(_HOOKS_TOO)
+        name
+        for cls in hook_classes
+        for name in vars(cls)
+        if cls.__name__.endswith("Hooks") or name.startswith(_HOOKS_TOO)
     ]
     hooks = [*HOOKS, *STEPS, *names]
-    kind = type(owner).__name__
+    class_name = type(owner).__name__
     for name in dir(type(owner)):
         if name.startswith("_") or hasattr(base, name) or not callable(getattr(type(owner), name, None)):
             continue
@@ -65,7 +68,7 @@ def warn_for_misspelt_hooks(owner: object, base: type) -> None:
         else:
             continue
         report.warn(
-            f"{kind}.{name} is never called: {why}\n"
+            f"{class_name}.{name} is never called: {why}\n"
             "  Expected: the name of a hook (docs/lifecycle.md), or a name that is unlike one.\n"
             f"  Fix: rename it to `{meant}`.",
             report.PossibleUserWarning,

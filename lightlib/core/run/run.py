@@ -347,7 +347,7 @@ class Run:
         self.results.use(Table(training=False, endings=data.endings, sizes=sizes))
         step = stage.calls(self.hooks, self.strategy).step
         data.use_dummy_step(partial(run_dummy_step, self.results, self.module, step, several=data.num_loaders > 1))
-        modes, trains = {part: part.training for part in self.module.modules()}, False
+        modes, trains = {submodule: submodule.training for submodule in self.module.modules()}, False
         if stage is SANITY_CHECK:
             self.user_state.before_check()
         if validates:
@@ -436,9 +436,9 @@ class Run:
 def _warn_of_eval_mode(module: Module) -> None:
     """Warn about submodules that are trained in eval mode, the mode in which other libraries return models."""
     outermost: list[str] = []
-    for name, part in module.named_modules():
+    for name, submodule in module.named_modules():
         within = any(name.startswith(f"{outer}.") or not outer for outer in outermost)
-        if not within and not part.training and any(p.requires_grad for p in part.parameters()):
+        if not within and not submodule.training and any(p.requires_grad for p in submodule.parameters()):
             outermost.append(name)
     if not outermost:
         return

@@ -101,8 +101,8 @@ def _failed_batch(error: BaseException) -> _Failed | None:
 
 
 def _memory_note(run: Run, failed: _Failed | None) -> str:
-    kind = "" if failed is None else failed.kind
-    if kind in ("", "training"):
+    stage = "" if failed is None else failed.kind
+    if stage in ("", "training"):
         fix = "Trainer(activation_checkpointing=True), precision='bf16-mixed', or on several devices strategy='fsdp'"
         if not run.strategy.in_parts:  # else the batch was cut already
             fix = (
@@ -111,11 +111,11 @@ def _memory_note(run: Run, failed: _Failed | None) -> str:
                 f"    Otherwise {fix}"
             )
     else:
-        fix = f"a smaller batch_size of the {kind} loader"
-        if kind == "prediction":
+        fix = f"a smaller batch_size of the {stage} loader"
+        if stage == "prediction":
             fix += ", or trainer.predict(…, return_predictions=False) with a callback that writes the predictions"
     return (
-        f"{type(run.module).__name__} ran out of memory{f' in {kind}' if kind else ''}. {_sizes(run, failed)}\n"
+        f"{type(run.module).__name__} ran out of memory{f' in {stage}' if stage else ''}. {_sizes(run, failed)}\n"
         f"  Expected: weights, gradients, activations and batches that fit.\n  Fix: {fix}."
     )
 

@@ -89,8 +89,10 @@ class Unfinished:
         if run.window_open():
             state["window"] = run.optimization.window.state_dict()
             if not gradients and run.optimization.window.taken:
-                kind = type(run.strategy).__name__
-                self._miss("the gradients of the accumulation window", f"{kind} keeps them outside of the parameters")
+                strategy_name = type(run.strategy).__name__
+                self._miss(
+                    "the gradients of the accumulation window", f"{strategy_name} keeps them outside of the parameters"
+                )
         if hook := self._state_of_hook():
             state["hook"] = hook
         if self.batch is not None:
@@ -193,7 +195,7 @@ class Unfinished:
         run = self._run
         rest = run.hooks.rest(name, self._begun(hook))
         if name == _VALIDATED:
-            modes = {part: part.training for part in run.module.modules()}
+            modes = {submodule: submodule.training for submodule in run.module.modules()}
             run.module.eval()
             with run.at_stage(VALIDATION), torch.no_grad():
                 rest()

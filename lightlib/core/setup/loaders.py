@@ -124,16 +124,16 @@ def holds_nothing(value: Any) -> bool:
 
 def _instead(value: Any, where: str) -> str:
     """Return the code to write instead of a value that is not a loader, or an empty string if it is unknown."""
-    kind = value if isinstance(value, type) else type(value)
+    cls = value if isinstance(value, type) else type(value)
     if isinstance(value, type):
-        if issubclass(kind, DataModule):
-            return f"datamodule={kind.__name__}()"
-        return f"return {kind.__name__}(…)" if where.endswith(")") else f"{where}={kind.__name__}(…)"
+        if issubclass(cls, DataModule):
+            return f"datamodule={cls.__name__}()"
+        return f"return {cls.__name__}(…)" if where.endswith(")") else f"{where}={cls.__name__}(…)"
     if isinstance(value, nn.Module):
         return f"the module comes first: trainer.fit(module, {where}=loader)"
     if callable(value) and hasattr(value, "__name__"):
         return f"call it: {where}={value.__name__}()"
-    return fix_for(kind)
+    return fix_for(cls)
 
 
 def find(

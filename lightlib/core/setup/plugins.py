@@ -179,14 +179,14 @@ def attach_plugins(plugins: Any, strategy: Strategy) -> None:
         elif isinstance(plugin, StrategyPlugin):
             stands_for = plugin.__class__  # of a mock, the class that it stands for
             bases = (base for base in stands_for.__mro__ if StrategyPlugin in base.__bases__)
-            kind = next(bases, stands_for)
-            if kind in attached:
+            cls = next(bases, stands_for)
+            if cls in attached:
                 raise MisconfigurationException(
-                    f"plugins holds two of a kind: {type(attached[kind]).__name__} and {type(plugin).__name__}.",
-                    expected=f"one {kind.__name__}.",
+                    f"plugins holds two of a kind: {type(attached[cls]).__name__} and {type(plugin).__name__}.",
+                    expected=f"one {cls.__name__}.",
                     fix="leave out one of them.",
                 )
-            attached[kind] = plugin
+            attached[cls] = plugin
             stands_for.attach_to(plugin, strategy)
 
 
@@ -355,9 +355,9 @@ def _last_epoch_batches(epochs: float | None, plan: Plan) -> float:
             expected="a whole number of epochs, or a loader with a length.",
             fix="Trainer(max_steps=1000), or limit_train_batches as an int.",
         )
-    part = Fraction(str(epochs)) % 1  # as it is written: 1.1 is not 1.100000000000000089
+    fraction = Fraction(str(epochs)) % 1  # as it is written: 1.1 is not 1.100000000000000089
     accumulate = plan.accumulation(int(epochs))
-    steps = math.ceil(part * math.ceil(plan.num_batches / accumulate))
+    steps = math.ceil(fraction * math.ceil(plan.num_batches / accumulate))
     return min(plan.num_batches, steps * accumulate)
 
 

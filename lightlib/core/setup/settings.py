@@ -191,8 +191,8 @@ def _fast_dev_run(name: str, value: Any) -> int | bool:
     if value in (0, 1) and isinstance(value, int):
         return bool(value)
     if not isinstance(value, int) or value < 0:
-        kind = MisconfigurationException if isinstance(value, int) else ArgumentTypeError
-        raise kind(
+        error_class = MisconfigurationException if isinstance(value, int) else ArgumentTypeError
+        raise error_class(
             f"{name} is {shown(value)}.",
             expected="True, False, or an int of at least 0 (a number of batches).",
             fix=f"Trainer({name}=True)",
@@ -220,8 +220,8 @@ def _algorithm(name: str, value: Any) -> str:
 def _deterministic(name: str, value: Any) -> bool | str:
     if isinstance(value, bool) or value == "warn":
         return value  # type: ignore[no-any-return]
-    kind = MisconfigurationException if isinstance(value, str) else ArgumentTypeError
-    raise kind(
+    error_class = MisconfigurationException if isinstance(value, str) else ArgumentTypeError
+    raise error_class(
         f"{name} is {shown(value)}.{nearest(str(value), ['warn'])}",
         expected="True, False or 'warn'.",
         fix=f"Trainer({name}='warn')" if isinstance(value, str) else f"Trainer({name}={bool(value)})",

@@ -61,11 +61,11 @@ def _called(method: Any) -> Any:
 def _hooks_of(base: type) -> list[str]:
     """Return the names of the methods that a run calls on objects of this class."""
     names = []
-    for kind in base.__mro__:
-        has_hooks_only = kind.__name__.endswith("Hooks") or kind.__name__ in ("Callback", "DataModule")
-        for name, value in vars(kind).items() if kind.__module__.startswith("lightlib.") else ():
+    for cls in base.__mro__:
+        has_hooks_only = cls.__name__.endswith("Hooks") or cls.__name__ in ("Callback", "DataModule")
+        for name, value in vars(cls).items() if cls.__module__.startswith("lightlib.") else ():
             is_hook = has_hooks_only and not name.startswith("_") and name not in _NO_HOOKS
-            is_hook |= kind.__name__ == "Module" and name.startswith(_HOOKS_OF_MODULE)
+            is_hook |= cls.__name__ == "Module" and name.startswith(_HOOKS_OF_MODULE)
             if is_hook and isinstance(value, FunctionType):
                 names.append(name)
     return names

@@ -95,12 +95,16 @@ def _read_by(method: Any, code: Any) -> set[str] | None:
             names_read |= _as_compiled(node.attr, names) if isinstance(node.ctx, ast.Load) else set()
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READ_ALL):
             continue
-        if not any(isinstance(part, ast.Name) and part.id == self_name for part in node.args):
+        if not any(isinstance(argument, ast.Name) and argument.id == self_name for argument in node.args):
             continue
         if node.func.id != "getattr":
             return None
-        chosen = [part for part in node.args[1:2] if isinstance(part, ast.Constant)] or _listed(tree)
-        names_read |= {part.value for part in chosen if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+        chosen = [argument for argument in node.args[1:2] if isinstance(argument, ast.Constant)] or _listed(tree)
+        names_read |= {
+            constant.value
+            for constant in chosen
+            if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+        }
     return names_read
 
 
@@ -108,7 +112,7 @@ def _is_of(tree: ast.Module, code: CodeType, names: set[str]) -> bool:
     """Whether a text is that of a function: its file may have been edited since the program began."""
     function = tree.body[0] if tree.body else None
     body = function.body if isinstance(function, ast.FunctionDef) and function.name == code.co_name else []
-    attributes = {node.attr for part in body for node in ast.walk(part) if isinstance(node, ast.Attribute)}
+    attributes = {node.attr for statement in body for node in ast.walk(statement) if isinstance(node, ast.Attribute)}
     return bool(body) and all(_as_compiled(name, names) for name in attributes)
 
 
@@ -183,7 +187,7 @@ def _updates(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Assign):
         stored = _names(node.targets)
         replaced = {name for target in node.targets if (name := _self_attribute(target))}
-        read = {name for part in ast.walk(node.value) if (name := _self_attribute(part))}
+        read = {name for child in ast.walk(node.value) if (name := _self_attribute(child))}
         return (stored - replaced) | (replaced & read)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATE:
         return _names([node.func.value])
@@ -194,10 +198,10 @@ def _names(targets: list[Any]) -> set[str]:
     """Return the attributes of `self` that are assigned to, also through an index."""
     names = set()
     for target in targets:
-        part = target
-        while isinstance(part, ast.Subscript):
-            part = part.value
-        if name := _self_attribute(part):
+        node = target
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        if name := _self_attribute(node):
             names.add(name)
     return names
 

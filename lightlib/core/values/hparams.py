@@ -231,10 +231,10 @@ class HyperparametersMixin:
         if _stays_config(hp):
             self.__dict__["_hparams"] = hp
             return
-        given = _from_object((hp,), _caller())[0]
+        hparams = _from_object((hp,), _caller())[0]
         if is_config(self.__dict__.get("_hparams")):
             self.__dict__["_hparams"] = AttributeDict()
-        self.hparams.update(given)
+        self.hparams.update(hparams)
 
     def _keep_config(self, config: Any, frame: FrameType, logger: bool) -> None:
         """Keep one configuration of OmegaConf as it is, as Lightning does."""
@@ -247,8 +247,8 @@ def _stays_config(hparams: Any) -> bool:
 
 
 def _configured(owner: object) -> dict[str, Any] | None:
-    kind, values = _given.get() or (None, None)
-    return values if type(owner) is kind else None
+    cls, values = _given.get() or (None, None)
+    return values if type(owner) is cls else None
 
 
 def _caller() -> FrameType:

@@ -40,12 +40,12 @@ def manifest(config: ExperimentConfig, folder: ExperimentFolder, workers: int) -
     Raises:
         ConfigError: There is no image, or no volume of the pods has the folder.
     """
-    resources, kind = config.resources, "cuda" if config.resources.slots_per_trial else "cpu"
+    resources, accelerator = config.resources, "cuda" if config.resources.slots_per_trial else "cpu"
     places = config.places.below("environment")
-    image = config.environment.image.get(kind)
+    image = config.environment.image.get(accelerator)
     if image is None:
         places.below("image").refuse(
-            f"has no image for {kind}, and pods run one.",
+            f"has no image for {accelerator}, and pods run one.",
             "an image with Python, torch and lightlib.",
             "environment.image: registry/project/training:1",
         )
@@ -117,18 +117,18 @@ def _pod(config: ExperimentConfig, folder: ExperimentFolder, image: str) -> dict
     }
 
 
-def _merged(ours: Any, theirs: Any) -> Any:
-    """Return `ours` with `given` merged in: items of lists with the same name are one, and `given` wins."""
-    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        both = {key: _merged(ours[key], theirs[key]) for key in ours if key in theirs}
-        return {**ours, **theirs, **both}
-    if isinstance(ours, list) and isinstance(theirs, (list, tuple)):
-        items = {_name(item): item for item in ours}
-        for item in theirs:
+def _merged(base: Any, override: Any) -> Any:
+    """Return `base` with `override` merged in: items of lists with the same name are one, and `override` wins."""
+    if isinstance(base, Mapping) and isinstance(override, Mapping):
+        both = {key: _merged(base[key], override[key]) for key in base if key in override}
+        return {**base, **override, **both}
+    if isinstance(base, list) and isinstance(override, (list, tuple)):
+        items = {_name(item): item for item in base}
+        for item in override:
             name = _name(item)
             items[name] = _merged(items[name], {**item, "name": name}) if name in items else item
         return list(items.values())
-    return theirs
+    return override
 
 
 def _name(item: Any) -> Any:

@@ -91,15 +91,15 @@ class RayWorkers:
         now = time.strftime("%Y%m%d-%H%M%S")
         self._files = [outputs / f"ray-{now}-{number}.txt" for number in range(workers)]
         self._read = [0] * workers  # bytes of each file
-        kind, needs, each = _needs(config)
+        resource, needs, each = _needs(config)
         new = ray.remote(max_restarts=-1, max_task_retries=-1, max_concurrency=2, **needs)(WorkerActor)
         self._actors = [new.remote(str(folder.path), str(file), each) for file in self._files]
         self._runs = {actor.work.remote(): number for number, actor in enumerate(self._actors)}
         self._asked = self._sent = 0  # how often the workers were to stop
-        there = int(ray.cluster_resources().get(kind, 0))
+        there = int(ray.cluster_resources().get(resource, 0))
         if there < workers * each:
             needed = f"{workers} workers need {workers * each}"
-            show(f"The Ray cluster has {there} {kind}s, and {needed}: some wait until it has more.")
+            show(f"The Ray cluster has {there} {resource}s, and {needed}: some wait until it has more.")
 
     def stop(self) -> None:
         """Let all trials save a checkpoint and end; called again, kill them. May be called by a signal handler."""

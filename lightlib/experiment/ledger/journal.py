@@ -133,10 +133,10 @@ def is_on_network(folder: Path, mounts: Path = _MOUNTS) -> bool:
         lines = mounts.read_text().splitlines()
     except OSError:
         return False
-    kinds = {Path(_unescaped(place)): kind for _, place, kind, *_ in map(str.split, lines)}
+    filesystems = {Path(_unescaped(place)): filesystem for _, place, filesystem, *_ in map(str.split, lines)}
     folder = folder.resolve()
-    kind = next((kinds[place] for place in (folder, *folder.parents) if place in kinds), "")
-    return kind.startswith(_NETWORK)
+    filesystem = next((filesystems[place] for place in (folder, *folder.parents) if place in filesystems), "")
+    return filesystem.startswith(_NETWORK)
 
 
 def _unescaped(place: str) -> str:

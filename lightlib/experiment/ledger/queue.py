@@ -53,9 +53,9 @@ class Queue:
         Raises:
             StorageUnreachable: The storage does not answer.
         """
-        with self._ledger.turns.turn(patient=patient) as mine:
-            self._missed_turn = not mine
-            return self._next() if mine else None
+        with self._ledger.turns.turn(patient=patient) as has_turn:
+            self._missed_turn = not has_turn
+            return self._next() if has_turn else None
 
     def is_done(self) -> bool:
         """Whether the experiment has ended; False also right after a missed turn, when many workers are busy."""

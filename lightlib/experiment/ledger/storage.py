@@ -125,8 +125,8 @@ def _hidden(error: object) -> str:
 
 
 def _refuse_shared_sqlite(url: str) -> None:
-    kind, _, path = url.partition(":///")
-    if kind.startswith("sqlite") and path and is_on_network(Path(path).absolute().parent):
+    dialect, _, path = url.partition(":///")
+    if dialect.startswith("sqlite") and path and is_on_network(Path(path).absolute().parent):
         raise MisconfigurationException(
             f"The storage {url!r} is an SQLite file on a file system of several machines, where SQLite damages it.",
             expected="a folder, whose journal is made for this, or PostgreSQL.",

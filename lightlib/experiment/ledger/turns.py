@@ -70,13 +70,13 @@ class FolderTurns:
         file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         try:
             end, pause = time.monotonic() + _wait(patient), _LOOK
-            while not (mine := _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB)) and time.monotonic() < end:
+            while not (acquired := _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB)) and time.monotonic() < end:
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_LOOK)
-            if mine:
+            if acquired:
                 self._seen = None
                 os.pwrite(file, b"%20d" % time.time_ns(), 0)
-            yield mine or self._is_stuck(os.pread(file, 20, 0))
+            yield acquired or self._is_stuck(os.pread(file, 20, 0))
         finally:
             os.close(file)
 
@@ -119,9 +119,9 @@ class PostgresTurns:
     def turn(self, *, patient: bool = False) -> Iterator[bool]:
         from sqlalchemy.exc import DBAPIError  # optional: optuna
 
-        connection, mine = self._patience.call(self._begin, _wait(patient))
+        connection, acquired = self._patience.call(self._begin, _wait(patient))
         with connection:
-            yield mine
+            yield acquired
             with suppress(DBAPIError):  # the server has ended the transaction, or is away: the turn is over
                 connection.rollback()
 

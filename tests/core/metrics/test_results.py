@@ -411,7 +411,7 @@ def test_whole_numbers_have_the_default_dtype(tmp_path):
 
 
 def _logs_loss_twice(read):
-    """Return a module whose training and validation log one name, and that reads it at the end of each epoch."""
+    """Return a module that logs one name in training and validation, and reads it after batches and epochs."""
 
     def training_step(self, batch, batch_idx):
         self.log("loss", float(self.trainer.global_step))
