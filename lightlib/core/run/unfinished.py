@@ -27,6 +27,7 @@ _CALLED_AGAIN = ("on_train_epoch_start", "on_train_batch_start", "on_train_epoch
 _AFTER_A_BATCH = ("on_train_batch_end", "on_substep_end", "on_accumulation_end")
 _VALIDATED = "on_validation_end"
 _HOOKS = frozenset({*_CALLED_AGAIN, *_AFTER_A_BATCH, _VALIDATED, "on_fit_epoch_end"})
+_FIX = "call trainer.save_checkpoint in on_train_batch_end, after an optimizer step, in the last callback"
 
 
 class Unfinished:
@@ -91,8 +92,9 @@ class Unfinished:
             if not gradients and run.optimization.window.taken:
                 strategy_name = type(run.strategy).__name__
                 self._miss(
-                    "the gradients of the accumulation window", f"{strategy_name} keeps them outside of the parameters"
-                )
+                    "the gradients of the accumulation window", f"{strategy_name} keeps them outside of the parameters",
+                    "save after an optimizer step, and let val_check_interval be a multiple of accumulate_grad_batches",
+                )  # fmt: skip
         if hook := self._state_of_hook():
             state["hook"] = hook
         if self.batch is not None:
@@ -119,8 +121,7 @@ class Unfinished:
                 return None
         return hook
 
-    def _miss(self, place: str, why: str) -> None:
-        fix = "call trainer.save_checkpoint in on_train_batch_end, after an optimizer step, in the last callback"
+    def _miss(self, place: str, why: str, fix: str = _FIX) -> None:
         self._missing.append(Missing(place, why, fix))
 
     # resuming
