@@ -341,7 +341,7 @@ class ModelCheckpoint(NamedCheckpoints):
             return
         if (mode := self._direction.look(self.mode, trainer)) != self.mode:
             self._take_mode(mode)
-        self._files.record(pending=what)
+        self._files.record(pending="all" if pending == "all" else what)
         self._asked_of = trainer
         # at the save point the epoch may have been counted
         self._epoch = trainer.current_epoch if epoch is None else epoch

@@ -53,3 +53,14 @@ def test_a_run_that_is_resumed_there_is_the_same(tmp_path):
         assert same_weights(resumed, whole)
         scores = [set(map(float, each.best_k_models.values())) for each in (again, saver)]
         assert scores[0] <= scores[1]
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_save_by_steps_is_not_lost_to_the_last_file_of_a_validation(tmp_path, accumulate):
+    """Both are due at one step; the files are those of Lightning 2.6.6."""
+    saver = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_last=True, save_top_k=-1)
+    arguments = {"max_epochs": 1, "accumulate_grad_batches": accumulate, "val_check_interval": 2 * accumulate}
+    trainer = quiet_trainer(callbacks=[saver], enable_checkpointing=True, **arguments)
+    trainer.fit(Validated(momentum), DATA, DATA)
+    steps = range(2, 12 // accumulate + 1, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"last.ckpt", *(f"step={step}.ckpt" for step in steps)}
