@@ -246,7 +246,7 @@ def within(owners: list[Owner], context: SnapshotContext, types: dict[str, type]
     """Yield the owners, and the user's objects that they hold.
 
     Args:
-        known: The run's own parts, which are not searched.
+        context: The run's own parts, which are not searched.
         types: The types by place when training began, None at that moment. An object of another type is a value.
     """
     ids = {id(owner.held) for owner in owners}

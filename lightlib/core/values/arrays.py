@@ -15,7 +15,7 @@ def encoded_array(value: Any, context: SnapshotContext, path: str, each: Callabl
 
     Args:
         value: The array.
-        known: The run's own parts; its room shrinks.
+        context: The run's own parts; its room shrinks.
         path: Its name.
         each: Encodes one object of an array of objects, by its name.
     """

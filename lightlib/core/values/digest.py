@@ -47,8 +47,8 @@ def digest(value: Any, context: SnapshotContext, path: str = "", depth: int = 0)
 
     Containers are compared in full, tensors and arrays up to 64 MiB each and 256 MiB together; larger ones by samples
     and by torch's count of writes (``Tensor._version``). The user's code is not called, except for `state_dict`.
-    Objects that can only be restored in place are noted in ``known.types``, those that cannot be saved in
-    ``known.fixed``.
+    Objects that can only be restored in place are noted in ``context.types``, those that cannot be saved in
+    ``context.fixed``.
     """
     kind = type(value)
     if id(value) in context.names:

@@ -61,7 +61,7 @@ def encode(value: Any, context: SnapshotContext, path: str = "", within: tuple[i
     """Return `value` as tensors and plain values, which :func:`restored` reverses.
 
     Args:
-        known: The run's own parts; its room shrinks.
+        context: The run's own parts; its room shrinks.
         path: The name of the value, ``"module.levels"``.
         within: The `id` of the containers around it.
     """

@@ -138,7 +138,7 @@ def packed(items: Sequence[Any], context: SnapshotContext, depth: int = 0) -> An
 
     Args:
         items: The values.
-        known: The run's own parts; its room shrinks.
+        context: The run's own parts; its room shrinks.
         depth: How many records are around the values.
     """
     if len(items) < FEWEST or depth > _DEEPEST:

@@ -414,9 +414,9 @@ def _naming_breaks(compiled: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return compiled(*args, **kwargs)
         except Exception as error:
-            if (graph_break_found := graph_break(error)) is None:
+            if (graph_break_place := graph_break(error)) is None:
                 raise
-            reason, place, line = graph_break_found
+            reason, place, line = graph_break_place
             raise MisconfigurationException(
                 f"compile with fullgraph=True: the graph breaks at {place}: `{line}` ({reason})",
                 expected="code that torch.compile can capture as one graph.",
